@@ -1,0 +1,44 @@
+"""One family of errors: each says what was wrong, where, the offending value and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RbpruneError(Exception):
+    """Base of everything that rbprune raises on purpose."""
+
+
+class ConfigError(RbpruneError):
+    """A recipe, a flag or an argument has a value that cannot be used."""
+
+
+class DataError(RbpruneError):
+    """Data is missing, damaged, empty or contains what the loss cannot take."""
+
+
+class ModelError(RbpruneError):
+    """A model cannot be built, run on its example, or loaded."""
+
+
+class UnprunableError(RbpruneError):
+    """A channel cannot be removed exactly, and is therefore not removed at all."""
+
+
+class CheckpointError(RbpruneError):
+    """A run folder or checkpoint cannot be used."""
+
+
+class NumericalError(RbpruneError):
+    """A loss or a rate stopped being a finite number."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint such as ``; did you mean 'epochs'?``, or nothing when no known word is near.
+
+    >>> nearest("epocs", ["epochs", "seed"])
+    "; did you mean 'epochs'?"
+    """
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
