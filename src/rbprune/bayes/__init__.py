@@ -1,0 +1,1 @@
+"""The distributions behind the methods: pure maths, no training."""

@@ -1,0 +1,155 @@
+"""Any map-style torch data set as a source, read by this process or by workers."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate
+
+from rbprune.data.labels import check_labels
+from rbprune.data.order import check_order, mix
+from rbprune.errors import DataError, RbpruneError
+
+
+class DatasetSource:
+    """A data set of (x, y) pairs; ``evaluation`` is the same examples with the transform used without augmentation.
+
+    ``labels``, where known, let the data be split by class; with ``classes`` every batch is checked for others.
+
+    Random transforms may draw from the global generators of torch, numpy and Python: these are seeded for each
+    batch, and put back after it. A transform with a generator of its own is beyond that.
+
+    >>> from torch.utils.data import TensorDataset
+    >>> source = DatasetSource(TensorDataset(torch.arange(3.0), torch.tensor([0, 1, 0])))
+    >>> [y.tolist() for _, y in source.batches(torch.tensor([2, 1, 0]), 2, seed=0, augment=True)]
+    [[0, 1], [0]]
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        workers: int = 0,
+        *,
+        evaluation: Dataset[Any] | None = None,
+        labels: Tensor | None = None,
+        classes: int | None = None,
+    ) -> None:
+        self._train = dataset
+        self._evaluation = dataset if evaluation is None else evaluation
+        self._workers = workers
+        self._labels = labels
+        self._classes = classes
+        for name, value in (("evaluation", self._evaluation), ("labels", labels)):
+            if value is not None and _length(value) != len(self):
+                raise DataError(f"dataset has {len(self)} examples but {name} {_length(value)}; give the same ones")
+
+    def __len__(self) -> int:
+        return _length(self._train)
+
+    @property
+    def labels(self) -> Tensor | None:
+        """The label of every example, if they were given."""
+        return self._labels
+
+    def subset(self, indices: Tensor) -> DatasetSource:
+        """The examples at these indices."""
+        chosen = indices.tolist()
+        return DatasetSource(
+            Subset(self._train, chosen),
+            self._workers,
+            evaluation=Subset(self._evaluation, chosen),
+            labels=None if self._labels is None else self._labels[indices],
+            classes=self._classes,
+        )
+
+    def plain(self) -> DatasetSource:
+        """The same examples, never augmented."""
+        return DatasetSource(self._evaluation, self._workers, labels=self._labels, classes=self._classes)
+
+    def batches(
+        self, order: Tensor, batch_size: int, *, seed: int, augment: bool, start: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches from ``start`` on; see :meth:`rbprune.data.Source.batches`."""
+        count = check_order(order, batch_size, start, len(self))
+        batches = _Batches(self._train if augment else self._evaluation, order, batch_size, seed)
+        loader: DataLoader[Any] = DataLoader(
+            batches,
+            batch_size=None,
+            sampler=range(start, count),
+            num_workers=self._workers,
+            collate_fn=_unchanged,
+            generator=torch.Generator(),  # else the loader draws from the global one
+        )
+        for batch in loader:
+            if isinstance(batch, RbpruneError):
+                raise batch
+            if self._classes is not None:
+                check_labels(batch[1], self._classes, "a batch of the data set")
+            yield batch
+
+
+class _Batches(Dataset[Any]):
+    """Batch k as item k, so that everything random about it happens in one place."""
+
+    def __init__(self, dataset: Dataset[Any], order: Tensor, batch_size: int, seed: int) -> None:
+        self.dataset, self.order, self.batch_size, self.seed = dataset, order, batch_size, seed
+
+    def __getitem__(self, k: int) -> tuple[Tensor, Tensor] | RbpruneError:
+        indices = self.order[k * self.batch_size : (k + 1) * self.batch_size].tolist()
+        try:
+            with seeded(mix(self.seed, k)):
+                return _collate([self._example(i) for i in indices])
+        except RbpruneError as error:
+            return error  # raised inside a worker it would arrive with a traceback for a message
+
+    def _example(self, index: int) -> tuple[Any, Any]:
+        pair = self.dataset[index]
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise DataError(f"example {index} of the data set is {type(pair).__name__}, not (x, y); return a pair")
+        return pair[0], pair[1]
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators of torch (CPU), numpy and Python; on leaving put them back as they were."""
+    generator = torch.default_generator
+    states = generator.get_state(), np.random.get_state(), random.getstate()
+    generator.manual_seed(seed)
+    np.random.seed(seed % (1 << 32))
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        generator.set_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+
+
+def _collate(pairs: list[tuple[Any, Any]]) -> tuple[Tensor, Tensor]:
+    try:
+        x, y = default_collate(pairs)
+    except (TypeError, RuntimeError) as cause:
+        raise DataError(
+            f"the examples of a batch cannot be stacked: {cause}; each x must be a tensor of the same shape"
+        ) from cause
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.ndim != 1:
+        found = f"{y.dtype} {list(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise DataError(f"the labels of a batch are {found}; each y must be one integer, the class number")
+    return x, y.long()
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def _length(dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except TypeError as cause:
+        raise DataError(f"{type(dataset).__name__} has no length; give a map-style data set with __len__") from cause

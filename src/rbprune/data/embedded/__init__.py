@@ -1,0 +1,1 @@
+"""A small part of MNIST that comes with the package; see NOTICE.md."""

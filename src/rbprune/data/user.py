@@ -1,0 +1,68 @@
+"""The user's own data: a function that returns a ``Data``, or two data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
+
+from rbprune.data.dataset import DatasetSource, seeded
+from rbprune.data.source import Data
+from rbprune.errors import DataError
+from rbprune.imports import find
+
+
+def read_user(spec: str, path: str | Path | None, workers: int) -> Data:
+    """Call ``factory(path)``, which returns a ``Data`` or a pair (training, test) of map-style data sets.
+
+    A pair says nothing about evaluating without augmentation: return a ``Data`` whose training source is
+    ``DatasetSource(dataset, evaluation=...)`` where the training transform is random.
+    """
+    given = find(spec, error=DataError)(path)
+    if isinstance(given, Data):
+        return given
+    if not (isinstance(given, tuple) and len(given) == 2 and all(hasattr(d, "__getitem__") for d in given)):
+        found = f"a tuple of {len(given)}" if isinstance(given, tuple) else type(given).__name__
+        raise DataError(f"{spec} returned {found}; return an rbprune.data.Data or (train_dataset, test_dataset)")
+    labels = [_labels(dataset) for dataset in given]
+    classes = _classes(spec, given[0], labels)
+    train, test = (
+        DatasetSource(dataset, workers, labels=y, classes=classes) for dataset, y in zip(given, labels, strict=True)
+    )
+    return Data(train, None, test, classes, _shape(spec, given[0]))
+
+
+def _labels(dataset: Dataset[Any]) -> Tensor | None:
+    labels = dataset.tensors[-1] if isinstance(dataset, TensorDataset) else getattr(dataset, "targets", None)
+    if not isinstance(labels, Tensor | list | tuple | np.ndarray):
+        return None
+    labels = torch.as_tensor(labels)
+    return labels.long() if labels.ndim == 1 and not labels.is_floating_point() else None
+
+
+def _classes(spec: str, dataset: Dataset[Any], labels: list[Tensor | None]) -> int:
+    named = getattr(dataset, "classes", None)
+    if named is not None:
+        return len(named)
+    known = [int(y.max()) + 1 for y in labels if y is not None and len(y)]
+    if len(known) == len(labels):
+        return max(known)
+    raise DataError(
+        f"{spec}: the number of classes is unknown; give its data sets an attribute 'targets' (a label per example) "
+        "or 'classes' (a name per class), or return an rbprune.data.Data"
+    )
+
+
+def _shape(spec: str, dataset: Dataset[Any]) -> tuple[int, ...]:
+    try:
+        with seeded(0):
+            x = dataset[0][0]
+    except Exception as cause:
+        raise DataError(f"{spec}: the first training example fails: {type(cause).__name__}: {cause}") from cause
+    if not isinstance(x, Tensor):
+        raise DataError(f"{spec}: x of the first training example is {type(x).__name__}; return a tensor")
+    return tuple(x.shape)

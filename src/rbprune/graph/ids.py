@@ -1,0 +1,108 @@
+"""Channel identities: integers that travel through the network in place of activations.
+
+An id tensor has the shape of the activation it stands for; dimensions along which the identity does not change are
+expanded (stride 0), so that it costs almost no memory and shape operations act on it as they act on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+FROZEN = 0
+"""The identity of everything that may not be removed; whatever is merged with it is frozen too."""
+
+
+class IdSpace:
+    """Hands out identities, remembers which of them must live or die together, and why some may not die."""
+
+    def __init__(self) -> None:
+        self._next = 1
+        self._pairs: list[Tensor] = []
+        self._reasons: list[tuple[Tensor, str]] = []
+
+    def fresh(self, count: int) -> Tensor:
+        """``count`` new identities."""
+        start, self._next = self._next, self._next + count
+        return torch.arange(start, self._next)
+
+    def merge(self, a: Tensor, b: Tensor) -> None:
+        """Identities that meet in one value are one channel."""
+        a, b = compact(*torch.broadcast_tensors(a, b))
+        different = a != b
+        if bool(different.any()):
+            pairs = torch.stack([a[different], b[different]])
+            self._pairs.append(torch.unique(pairs, dim=1))
+
+    def freeze(self, ids: Tensor, reason: str) -> None:
+        """These identities may not be removed."""
+        ids = torch.unique(compact(ids)[0])
+        ids = ids[ids != FROZEN]
+        if len(ids):
+            self._pairs.append(torch.stack([torch.zeros_like(ids), ids]))
+            self._reasons.append((ids, reason))
+
+    def components(self) -> Tensor:
+        """For each identity the smallest identity of its connected set: FROZEN when it is frozen."""
+        label = torch.arange(self._next)
+        if not self._pairs:
+            return label
+        a, b = torch.cat(self._pairs, dim=1)
+        while True:
+            low = torch.minimum(label[a], label[b])
+            new = label.scatter_reduce(0, a, low, "amin").scatter_reduce(0, b, low, "amin")
+            new = new[new]
+            if torch.equal(new, label):
+                return label
+            label = new
+
+    def reasons(self) -> dict[int, str]:
+        """For each frozen identity the first reason given for it (or for one it is connected to)."""
+        label = self._unfrozen_components()
+        found: dict[int, str] = {}
+        for ids, reason in self._reasons:
+            for component in torch.unique(label[ids]).tolist():
+                found.setdefault(component, reason)
+        return {i: found[c] for i, c in enumerate(label.tolist()) if c in found}
+
+    def _unfrozen_components(self) -> Tensor:
+        """Connected sets as they would be if nothing were frozen."""
+        alone = IdSpace()
+        alone._next = self._next
+        alone._pairs = [pairs[:, (pairs != FROZEN).all(0)] for pairs in self._pairs]
+        return alone.components()
+
+
+def compact(*ids: Tensor) -> Sequence[Tensor]:
+    """The same tensors without the repetitions that all of them share (dimensions with stride 0)."""
+    ndim = ids[0].dim()
+    shared = [d for d in range(ndim) if all(t.stride(d) == 0 for t in ids)]
+    for d in shared:
+        ids = tuple(t.narrow(d, 0, min(1, t.shape[d])) for t in ids)
+    return ids
+
+
+def along(ids: Tensor, dim: int) -> Tensor | None:
+    """The identities along ``dim``, or None when they also change along another dimension.
+
+    >>> along(torch.arange(3).view(1, 3, 1).expand(2, 3, 4), 1)
+    tensor([0, 1, 2])
+    """
+    small = compact(ids)[0]
+    dim = dim % ids.dim()
+    if small.shape[dim] != ids.shape[dim]:
+        small = small.expand([ids.shape[d] if d == dim else s for d, s in enumerate(small.shape)])
+    index = tuple(slice(None) if d == dim else 0 for d in range(ids.dim()))
+    vector = small[index]
+    shape = [-1 if d == dim else 1 for d in range(ids.dim())]
+    if small.numel() > vector.numel() and not bool((small == vector.view(shape)).all()):
+        return None
+    return vector
+
+
+def spread(vector: Tensor, dim: int, shape: Sequence[int]) -> Tensor:
+    """An id tensor of ``shape`` whose identities run along ``dim``."""
+    dim = dim % len(shape)
+    return vector.view([-1 if d == dim else 1 for d in range(len(shape))]).expand(list(shape))

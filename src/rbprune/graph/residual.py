@@ -1,0 +1,42 @@
+"""Residual blocks: what lies between a fork and the sum that closes it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from torch import fx
+
+
+@dataclass(frozen=True)
+class Block:
+    """The nodes of the branches, the block's name, and whether its shortcut is anything but the identity."""
+
+    nodes: frozenset[fx.Node]
+    name: str
+    downsample: bool
+
+
+def find_blocks(graph: fx.Graph, sums: list[tuple[fx.Node, fx.Node, fx.Node]]) -> list[Block]:
+    """One block per sum of two branches, smallest first, so that the first that holds a node is the innermost."""
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    nodes = list(graph.nodes)
+    above: dict[fx.Node, int] = {}
+    for node, number in order.items():
+        mask = 1 << number
+        for source in node.all_input_nodes:
+            mask |= above[source]
+        above[node] = mask
+    blocks = []
+    for _, left, right in sums:
+        common = above[left] & above[right]
+        if not common:
+            continue
+        fork = nodes[common.bit_length() - 1]
+        between = (above[left] | above[right]) & ~above[fork]
+        members = [n for n in nodes[order[fork] + 1 :] if between >> order[n] & 1 and above[n] >> order[fork] & 1]
+        inside = [str(n.target) for n in members if n.op == "call_module"]
+        if inside:
+            name = os.path.commonprefix([[*target.split(".")] for target in inside])  # type: ignore[type-var]
+            blocks.append(Block(frozenset(members), ".".join(name) or inside[0], fork not in (left, right)))
+    return sorted(blocks, key=lambda block: len(block.nodes))

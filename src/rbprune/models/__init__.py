@@ -1,0 +1,9 @@
+"""Models by name, and their weights."""
+
+from __future__ import annotations
+
+from rbprune.models.compat import import_torchvision
+from rbprune.models.registry import ZOO, build, example_input
+from rbprune.models.weights import load_weights
+
+__all__ = ["ZOO", "build", "example_input", "import_torchvision", "load_weights"]

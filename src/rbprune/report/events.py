@@ -1,0 +1,94 @@
+"""The log of a run: one JSON object per line, appended while the run goes, and read back whatever happened to it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Scan(NamedTuple):
+    """The events of a file, and how many of its lines could not be read."""
+
+    events: list[dict[str, Any]]
+    damaged: int
+
+
+def scan_events(path: Path) -> Scan:
+    """Every readable event in order; a missing file has none."""
+    try:
+        lines = Path(path).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return Scan([], 0)
+    events: list[dict[str, Any]] = []
+    damaged = 0
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if isinstance(event, dict) and isinstance(event.get("event"), str):
+            events.append(event)
+        else:
+            damaged += 1
+    return Scan(events, damaged)
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of ``path``; torn and damaged lines are left out."""
+    return scan_events(path).events
+
+
+class EventLog:
+    """Appends events to ``path``, or only keeps them in memory when it is None.
+
+    ``events`` holds everything in the log, including what an earlier process wrote (a resumed run).
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = None if path is None else Path(path)
+        self.events: list[dict[str, Any]] = []
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.events = read_events(self.path)
+            _end_torn_line(self.path)
+
+    def write(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Append one event and return it as stored: with its time, and as plain JSON values."""
+        record: dict[str, Any] = {"time": time.time(), "event": event, **{k: plain(v) for k, v in fields.items()}}
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8", newline="\n") as file:
+                file.write(json.dumps(record, allow_nan=False) + "\n")
+        self.events.append(record)
+        return record
+
+
+def plain(value: Any) -> Any:
+    """``value`` in JSON's own types; tensors become lists, and what is not finite becomes null."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain(item) for item in value), key=str)
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return str(value)
+
+
+def _end_torn_line(path: Path) -> None:
+    """A write cut short leaves no newline; without one the next event would be lost with it."""
+    if path.exists() and path.stat().st_size:
+        with path.open("rb+") as file:
+            file.seek(-1, 2)
+            if file.read(1) != b"\n":
+                file.write(b"\n")

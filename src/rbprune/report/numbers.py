@@ -1,0 +1,103 @@
+"""Figures as people read them; a value that is missing or no finite number becomes a dash."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+DASH = "–"
+
+
+def number(value: Any) -> float | None:
+    """The finite number in ``value``, or None for everything else (null, text, NaN, booleans)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        result = float(value)
+    except OverflowError:
+        return None
+    return result if math.isfinite(result) else None
+
+
+def quotient(before: Any, after: Any) -> float | None:
+    """before / after, where both are known and the latter is positive."""
+    top, bottom = number(before), number(after)
+    return top / bottom if top is not None and bottom is not None and bottom > 0 else None
+
+
+def count(value: Any) -> str:
+    """
+    >>> count(125485706), count(853), count(999_960)
+    ('125.5 M', '853', '1.0 M')
+    """
+    amount = number(value)
+    if amount is None:
+        return DASH
+    if abs(amount) < 1000:
+        return f"{amount:.0f}"
+    for unit in ("k", "M", "G", "T"):
+        amount /= 1000
+        if abs(amount) < 999.95:
+            break
+    return f"{amount:.1f} {unit}"
+
+
+def ratio(value: Any) -> str:
+    """
+    >>> ratio(2.1)
+    '2.10x'
+    """
+    amount = number(value)
+    return DASH if amount is None else f"{amount:.2f}x"
+
+
+def percent(value: Any) -> str:
+    """Of a value that already is in percent.
+
+    >>> percent(6.61)
+    '6.61 %'
+    """
+    amount = number(value)
+    return DASH if amount is None else f"{amount:.2f} %"
+
+
+def share(value: Any) -> str:
+    """Of a fraction between 0 and 1.
+
+    >>> share(0.4)
+    '40 %'
+    """
+    amount = number(value)
+    return DASH if amount is None else f"{100 * amount:.0f} %"
+
+
+def decimal(value: Any) -> str:
+    """Three significant digits, without trailing zeros.
+
+    >>> decimal(0.05), decimal(12.345), decimal(1234.5), decimal(0)
+    ('0.05', '12.3', '1234', '0')
+    """
+    amount = number(value)
+    if amount is None:
+        return DASH
+    return f"{amount:.0f}" if abs(amount) >= 1000 else f"{amount:.3g}"
+
+
+def duration(value: Any) -> str:
+    """
+    >>> duration(3.21), duration(33.1), duration(725), duration(4980), duration(187200)
+    ('3.2 s', '33 s', '12 min 05 s', '1 h 23 min', '2 d 4 h')
+    """
+    seconds = number(value)
+    if seconds is None or seconds < 0:
+        return DASH
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"

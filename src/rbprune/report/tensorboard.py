@@ -1,0 +1,53 @@
+"""Scalars and rate histograms for TensorBoard, when a folder is given and tensorboard is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class TensorBoard:
+    """Writes event files into ``folder``; does nothing when it is None or tensorboard is absent."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._writer: Any = None if folder is None else _summary_writer(folder)
+
+    def scalars(self, step: int, **values: float | None) -> None:
+        """One point per named value; None is left out."""
+        if self._writer is not None:
+            for name, value in values.items():
+                if value is not None:
+                    self._writer.add_scalar(name, float(value), step)
+
+    def rates(self, step: int, rates: Mapping[str, Tensor]) -> None:
+        """One histogram of the rates r per site."""
+        if self._writer is not None:
+            for site, values in rates.items():
+                finite = torch.as_tensor(values).detach().float().flatten()
+                finite = finite[finite.isfinite()]
+                if finite.numel():
+                    self._writer.add_histogram(f"rates/{site}", finite, step)
+
+    def close(self) -> None:
+        """Write what is pending; later calls do nothing."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def __enter__(self) -> TensorBoard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _summary_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(log_dir=str(folder))  # type: ignore[no-untyped-call]
