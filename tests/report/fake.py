@@ -22,7 +22,10 @@ def write_run(folder: Path, sites: int = 25, per_stage: int = 1, until: str = "d
     log = EventLog(folder / "events.jsonl")
     names = site_names(sites)
     widths = {name: 16 * 2 ** (index * 3 // sites) for index, name in enumerate(names)}
-    layers = [{"name": name, "macs": 4_719_592 // (1 + i % 3), "params": 9 * widths[name] ** 2} for i, name in enumerate(names)]
+    layers = [
+        {"name": name, "macs": 4_719_592 // (1 + i % 3), "params": 9 * widths[name] ** 2}
+        for i, name in enumerate(names)
+    ]
     channels: dict[str, list[int]] = {}
     cost, seconds = 0.0, 0.0
     log.write(
@@ -47,9 +50,18 @@ def write_run(folder: Path, sites: int = 25, per_stage: int = 1, until: str = "d
         cost += {"prune": 1.1, "finetune": 0.48}[phase]
         seconds += 61.0
         log.write(
-            "epoch", phase=phase, stage=stage, epoch=number, epochs=epochs, loss=loss, lr=0.05, dense_epochs=cost,
-            seconds=61.0, images_per_second=310.0, **more,
-        )  # fmt: skip
+            "epoch",
+            phase=phase,
+            stage=stage,
+            epoch=number,
+            epochs=epochs,
+            loss=loss,
+            lr=0.05,
+            dense_epochs=cost,
+            seconds=61.0,
+            images_per_second=310.0,
+            **more,
+        )
 
     groups = [names[i : i + per_stage] for i in range(0, sites, per_stage)]
     for stage, group in enumerate(groups):
@@ -57,7 +69,16 @@ def write_run(folder: Path, sites: int = 25, per_stage: int = 1, until: str = "d
         for number in (1, 2):
             error = 7 + 6 * done + rng.random()
             undecided = 0.5 / number
-            epoch("prune", stage, number, 2, 0.1 + 0.2 * rng.random() + 0.2 * done, kl=1.5 * (1 - 0.6 * done) + 0.4 * rng.random(), val_error=error, undecided=undecided)  # fmt: skip
+            epoch(
+                "prune",
+                stage,
+                number,
+                2,
+                0.1 + 0.2 * rng.random() + 0.2 * done,
+                kl=1.5 * (1 - 0.6 * done) + 0.4 * rng.random(),
+                val_error=error,
+                undecided=undecided,
+            )
         rates = {}
         for name in group:
             kept = max(1, round(widths[name] * rng.uniform(0.2, 0.8)))
@@ -89,7 +110,16 @@ def write_run(folder: Path, sites: int = 25, per_stage: int = 1, until: str = "d
         if until == "finetune" and number == 4:
             return {}
         fading = math.exp(-number / 8)
-        epoch("finetune", None, number, 40, 0.08 + 0.3 * fading, kl=0.0, val_error=6.9 + 6 * fading + 0.2 * rng.random(), undecided=None)  # fmt: skip
+        epoch(
+            "finetune",
+            None,
+            number,
+            40,
+            0.08 + 0.3 * fading,
+            kl=0.0,
+            val_error=6.9 + 6 * fading + 0.2 * rng.random(),
+            undecided=None,
+        )
     summary: dict[str, Any] = {
         "method": "rrbp",
         "seed": 0,

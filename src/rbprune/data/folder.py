@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -42,11 +43,10 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 def transform(size: int, augment: bool) -> Callable[[Image.Image], Tensor]:
     """Resize to 256/224 of ``size``, crop (at random and mirrored when augmenting, else the centre), normalise."""
     import_torchvision()
-    from torchvision.transforms import v2
-
+    v2 = importlib.import_module("torchvision.transforms.v2")
     larger = round(size * 256 / 224)
     crop = [v2.RandomCrop(size), v2.RandomHorizontalFlip()] if augment else [v2.CenterCrop(size)]
-    return v2.Compose(
+    composed: Callable[[Image.Image], Tensor] = v2.Compose(
         [
             v2.Resize((larger, larger)),
             *crop,
@@ -55,6 +55,7 @@ def transform(size: int, augment: bool) -> Callable[[Image.Image], Tensor]:
             v2.Normalize(IMAGENET_MEAN, IMAGENET_STD),
         ]
     )
+    return composed
 
 
 def list_classes(path: Path) -> list[str]:

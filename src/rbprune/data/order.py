@@ -32,7 +32,7 @@ def check_order(order: Tensor, batch_size: int, start: int, examples: int) -> in
     count = -(-len(order) // batch_size)
     if not 0 <= start <= count:
         raise ConfigError(f"start must be a batch of the epoch, 0 to {count}, got {start}")
-    if len(order) and not (0 <= int(order.min()) and int(order.max()) < examples):
+    if len(order) and not (int(order.min()) >= 0 and int(order.max()) < examples):
         raise DataError(
             f"order holds indices from {int(order.min())} to {int(order.max())}, but the data has {examples} "
             f"examples; use indices from 0 to {examples - 1}"

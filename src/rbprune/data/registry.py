@@ -100,8 +100,9 @@ def _divide(name: str, data: Data, val: int, augment: bool, limit: int | None) -
         raise ConfigError(f"data.val={val}: {name} has {len(data.train)} training examples; hold out fewer, or 0")
     if limit is not None and limit < 1:
         raise ConfigError(f"data.limit={limit}: keep at least 1 training example, or leave the limit out")
-    limited = limit is not None and limit < len(data.train) - (val if hold_out else 0)
-    if not (hold_out or limited or not augment):
+    remaining = len(data.train) - (val if hold_out else 0)
+    keep = remaining if limit is None else min(limit, remaining)
+    if not hold_out and keep == remaining and augment:
         return data
     train = data.train
     if not isinstance(train, Divisible):
@@ -109,13 +110,12 @@ def _divide(name: str, data: Data, val: int, augment: bool, limit: int | None) -
             f"{name}: its training source {type(train).__name__} cannot be divided; give it the methods labels, subset "
             "and plain (see rbprune.data.source.Divisible), or leave out data.val, data.limit and data.augment=false"
         )
-    kept, held = split(_labels(train), val if hold_out else 0, SPLIT_SEED)
     if hold_out:
+        kept, held = split(_labels(train), val, SPLIT_SEED)
         data = replace(data, val=train.subset(held).plain())
         train = train.subset(kept)
-    if limited:
-        assert limit is not None
-        train = train.subset(split(_labels(train), limit, SPLIT_SEED)[1])
+    if keep < remaining:
+        train = train.subset(split(_labels(train), keep, SPLIT_SEED)[1])
     return replace(data, train=train if augment else train.plain())
 
 

@@ -30,7 +30,7 @@ def split(labels: Tensor | int, val: int, seed: int = 0) -> tuple[Tensor, Tensor
 
 
 def _groups(labels: Tensor) -> list[Tensor]:
-    return [(labels == label).nonzero().flatten() for label in labels.unique()]
+    return [(labels == label).nonzero().flatten() for label in torch.unique(labels)]
 
 
 def _quotas(sizes: list[int], total: int) -> list[int]:

@@ -40,9 +40,10 @@ def import_torchvision() -> ModuleType:
 def _define_schemas() -> None:
     global _library
     if _library is None:
-        _library = torch.library.Library("torchvision", "DEF")
+        _library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call, unused-ignore]
         for operator in ("nms", "qnms"):
-            _library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            _library.define(schema)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def _mismatch() -> str:

@@ -25,4 +25,5 @@ class LeNet5(nn.Module):
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
         x = x.flatten(1)
-        return self.fc2(F.relu(self.fc1(x)))
+        scores: Tensor = self.fc2(F.relu(self.fc1(x)))
+        return scores

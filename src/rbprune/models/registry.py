@@ -112,9 +112,7 @@ def _torchvision(
     try:
         model = models.get_model(short, weights="DEFAULT" if pretrained else None, **kwargs)
     except (TypeError, ValueError) as cause:
-        remedy = (
-            "; the pretrained ones have 1000 classes, leave classes out or train from scratch" if pretrained else ""
-        )
+        remedy = "; the pretrained ones have 1000 classes, leave classes out or do without" if pretrained else ""
         raise ModelError(f"model {name!r} with {kwargs}: {cause}{remedy}") from cause
     except OSError as cause:
         raise ModelError(

@@ -59,7 +59,8 @@ class ResNetCifar(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
-        return self.linear(x.mean((2, 3)))
+        scores: Tensor = self.linear(x.mean((2, 3)))
+        return scores
 
 
 def _layer(in_channels: int, channels: int, blocks: int, stride: int) -> nn.Sequential:

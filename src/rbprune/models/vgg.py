@@ -49,4 +49,5 @@ class VGG16Cifar(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.features(x).flatten(1))
+        scores: Tensor = self.classifier(self.features(x).flatten(1))
+        return scores

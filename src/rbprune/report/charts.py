@@ -54,24 +54,23 @@ def curves(run: Run) -> list[Chart]:
     ]
     tuning = next((band for band in bands if band.kind == "finetune"), None)
     if tuning is not None and len(bands) > 1:
-        recovery = [point for point in errors if point.x >= tuning.begin]
+        first = next(i for i, place in enumerate(places) if place.event.get("phase") == "finetune")
+        recovery = _points(places[max(0, first - 1) :], "val_error", percent)
         drawing = line_chart(
             recovery, title="Recovery", reference=reference, show=_error, x_label=x_label, bands=[tuning]
         )
         charts.append(Chart("Recovery", "validation error while fine-tuning", drawing))
     epochs = [place for place in places if place.event["event"] == "epoch"]
-    charts.append(
-        Chart("Loss", "training loss", line_chart(_points(epochs, "loss", decimal), title="Loss", **common))
-    )
+    charts.append(Chart("Loss", "training loss", line_chart(_points(epochs, "loss", decimal), title="Loss", **common)))
     pruning = [place for place in epochs if place.event.get("phase") == "prune"]
     common["bands"] = [band for band in bands if band.kind == "prune"]
-    for key, title, note, show in (
-        ("kl", "KL", "divergence of the rates from their prior while pruning", decimal),
-        ("undecided", "Undecided", "share of channels neither kept nor dropped yet", share),
+    for key, title, note, show, tick in (
+        ("kl", "KL", "divergence of the rates from their prior while pruning", decimal, "{:g}".format),
+        ("undecided", "Undecided", "share of channels neither kept nor dropped yet", share, _share),
     ):
         points = _points(pruning, key, show)
         if any(point.y for point in points):
-            drawing = line_chart(points, title=title, show=show, from_zero=True, **common)
+            drawing = line_chart(points, title=title, show=tick, from_zero=True, **common)
             charts.append(Chart(title, note, drawing))
     return [chart for chart in charts if chart.drawing]
 
@@ -107,7 +106,9 @@ def _bands(places: list[_Place]) -> list[Band]:
 
 def _points(places: list[_Place], key: str, show: Callable[[Any], str]) -> list[Point]:
     found = ((place, number(place.event.get(key))) for place in places)
-    return [Point(place.x, value, f"{_name(place.event)}: {show(value)}") for place, value in found if value is not None]
+    return [
+        Point(place.x, value, f"{_name(place.event)}: {show(value)}") for place, value in found if value is not None
+    ]
 
 
 def _name(event: Event) -> str:
@@ -120,3 +121,7 @@ def _name(event: Event) -> str:
 
 def _error(value: float) -> str:
     return f"{value:g} %"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:g} %"

@@ -24,7 +24,7 @@ def stage_line(event: Mapping[str, Any]) -> str:
     """One line on a finished stage; ``stages`` in the event, when there, is the total.
 
     >>> stage_line({"stage": 2, "stages": 13, "channels": {"features.7": [128, 97]}, "macs_ratio": 1.42})
-    'stage 3/13  features.7  128 -> 97  MACs 1.42x'
+    'stage 3/13  features.7  128 -> 97   MACs 1.42x'
     """
     parts = []
     index, total = number(event.get("stage")), number(event.get("stages"))
@@ -37,7 +37,8 @@ def stage_line(event: Mapping[str, Any]) -> str:
     if names:
         parts.append(names[0] if len(names) == 1 else f"{len(names)} sites")
     if channels:
-        parts.append(_arrow(channels, "->"))
+        before, _, after = _arrow(channels, "->").rpartition(" ")
+        parts.append(f"{before} {after:<{len(before) - 3}}")
     for label, key in (("MACs", "macs_ratio"), ("params", "params_ratio")):
         if number(event.get(key)) is not None:
             parts.append(f"{label} {ratio(event[key])}")
@@ -45,14 +46,14 @@ def stage_line(event: Mapping[str, Any]) -> str:
         parts.append(f"val error {percent(event['val_error'])}")
     if number(event.get("seconds")) is not None:
         parts.append(f"({duration(event['seconds'])})")
-    return "  ".join(parts)
+    return "  ".join(parts).rstrip()
 
 
 def summary_table(summary: Mapping[str, Any], console: Console) -> None:
     """Print what the run reached: sizes and error before and after, channels per site, and the cost."""
     wide = console.encoding.lower().startswith("utf")
     console.print()
-    console.print(_figures(summary, wide))
+    console.print(_figures(summary))
     channels = {str(name): pair(value) for name, value in mapping(summary.get("channels")).items()}
     if channels:
         console.print(_sites(channels, mapping(summary.get("undecided")), wide))
@@ -62,8 +63,7 @@ def summary_table(summary: Mapping[str, Any], console: Console) -> None:
         console.print(Text.assemble(("  cost  ", "bold"), cost))
 
 
-def _figures(summary: Mapping[str, Any], wide: bool) -> Table:
-    dash = "–" if wide else "-"
+def _figures(summary: Mapping[str, Any]) -> Table:
     heading = [str(summary["method"])] if summary.get("method") else []
     heading += [f"seed {summary['seed']}"] if summary.get("seed") is not None else []
     table = Table(box=box.SIMPLE_HEAD, title=Text("  ".join(heading), style="bold") if heading else None)
@@ -76,18 +76,19 @@ def _figures(summary: Mapping[str, Any], wide: bool) -> Table:
         before, after = summary.get(f"{key}_before"), summary.get(f"{key}_after")
         reached = summary.get(f"{key}_ratio")
         reached = quotient(before, after) if number(reached) is None else reached
-        table.add_row(label, *(text.replace("–", dash) for text in (count(before), count(after), ratio(reached))))
+        table.add_row(label, count(before), count(after), ratio(reached))
     before, after = number(summary.get("error_before")), number(summary.get("error_after"))
     change = "" if before is None or after is None else f"{after - before:+.2f} points"
     worse = before is not None and after is not None and after > before
-    row = [percent(before).replace("–", dash), percent(after).replace("–", dash)]
-    table.add_row("error", *row, Text(change, style="yellow" if worse else "green"))
+    table.add_row("error", percent(before), percent(after), Text(change, style="yellow" if worse else "green"))
     if number(summary.get("val_error_after")) is not None:
         table.add_row("validation error", "", percent(summary["val_error_after"]), "")
     return table
 
 
-def _sites(channels: Mapping[str, tuple[float | None, float | None]], undecided: Mapping[Any, Any], wide: bool) -> Table:
+def _sites(
+    channels: Mapping[str, tuple[float | None, float | None]], undecided: Mapping[Any, Any], wide: bool
+) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     many = "sites" if len(channels) != 1 else "site"
     table.add_column(f"{len(channels)} {many}", overflow="ellipsis" if wide else "crop", no_wrap=True, ratio=1)
@@ -100,7 +101,7 @@ def _sites(channels: Mapping[str, tuple[float | None, float | None]], undecided:
     for name, (before, after) in list(channels.items())[:MOST_SITES]:
         row: list[Text] = [Text(name), Text(_arrow({name: (before, after)}, arrow)), _bar(before, after, wide)]
         if open_sites:
-            row.append(Text(share(undecided.get(name)).replace("–", "") if number(undecided.get(name)) else ""))
+            row.append(Text(share(undecided.get(name)) if number(undecided.get(name)) else ""))
         table.add_row(*row)
     return table
 
@@ -124,7 +125,9 @@ def _cost(summary: Mapping[str, Any]) -> str:
     known = {name: value for name, value in phases.items() if value}
     parts = []
     if any(value is not None for value in phases.values()):
-        split = f" ({' + '.join(f'{name} {decimal(value)}' for name, value in known.items())})" if len(known) > 1 else ""
+        split = (
+            f" ({' + '.join(f'{name} {decimal(value)}' for name, value in known.items())})" if len(known) > 1 else ""
+        )
         parts.append(f"{decimal(sum(known.values()))} dense epochs{split}")
     if number(summary.get("seconds")) is not None:
         parts.append(duration(summary["seconds"]))

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from rbprune.report.axis import Scale, padded, ticks
-from rbprune.report.numbers import decimal
 
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 24, 40
 MOST_DOTS = 150
@@ -40,7 +39,7 @@ def line_chart(
     marks: Sequence[float] = (),
     reference: tuple[float, str] | None = None,
     x_label: str = "",
-    show: Callable[[float], str] = decimal,
+    show: Callable[[float], str] = "{:g}".format,
     from_zero: bool = False,
     width: int = 520,
     height: int = 240,
@@ -66,18 +65,16 @@ def line_chart(
     ]
     middle = (LEFT + width - RIGHT) / 2
     body.append(f'<text class="label" x="{middle}" y="{height - 6}" text-anchor="middle">{escape(x_label)}</text>')
-    return Markup(
-        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">{"".join(body)}</svg>'
-    )
+    opening = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
+    return Markup("".join([opening, *body, "</svg>"]))
 
 
 def _bands(bands: Sequence[Band], x: Scale, height: int) -> list[str]:
     parts = []
     for band in bands:
-        left, across = x(band.begin), round(x(band.end) - x(band.begin), 1)
-        parts.append(
-            f'<rect class="band {escape(band.kind)}" x="{left}" y="{TOP}" width="{across}" height="{height - TOP - BOTTOM}"/>'
-        )
+        left, across = x(band.begin), max(0.0, round(x(band.end) - x(band.begin), 1))
+        size = f'width="{across}" height="{height - TOP - BOTTOM}"'
+        parts.append(f'<rect class="band {escape(band.kind)}" x="{left}" y="{TOP}" {size}/>')
         if across > 6.5 * len(band.label):
             parts.append(f'<text class="phase" x="{left + 4}" y="{TOP - 8}">{escape(band.label)}</text>')
     return parts
@@ -87,10 +84,14 @@ def _grid(x: Scale, y: Scale, width: int, height: int, show: Callable[[float], s
     parts = []
     for value in ticks(y.low, y.high):
         parts.append(f'<path class="grid" d="M{LEFT} {y(value)}H{width - RIGHT}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y(value) + 4}" text-anchor="end">{escape(show(value))}</text>')
+        parts.append(
+            f'<text class="tick" x="{LEFT - 8}" y="{y(value) + 4}" text-anchor="end">{escape(show(value))}</text>'
+        )
     for value in ticks(x.low, x.high, most=max(3, width // 90)):
         parts.append(f'<path class="axis" d="M{x(value)} {height - BOTTOM}v4"/>')
-        parts.append(f'<text class="tick" x="{x(value)}" y="{height - BOTTOM + 17}" text-anchor="middle">{value:g}</text>')
+        parts.append(
+            f'<text class="tick" x="{x(value)}" y="{height - BOTTOM + 17}" text-anchor="middle">{value:g}</text>'
+        )
     parts.append(f'<path class="axis" d="M{LEFT} {height - BOTTOM}H{width - RIGHT}"/>')
     return parts
 

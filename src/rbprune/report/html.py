@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def write_report(folder: Path) -> Path:
     folder = Path(folder)
     log = folder / "events.jsonl"
     if not log.is_file():
-        raise CheckpointError(f"no events.jsonl in {str(folder)!r}; give the folder that a run wrote with --out")
+        raise CheckpointError(f"no events.jsonl in {str(folder)!r}; give the folder of a run")
     scan = scan_events(log)
     page = render(gather(scan.events), folder, scan.damaged)
     target = folder / "report.html"
@@ -42,38 +43,53 @@ def write_report(folder: Path) -> Path:
 
 def render(run: Run, folder: Path, damaged: int = 0) -> str:
     """The page as text."""
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            run=run,
+            damaged=damaged,
+            cost=_cost(run),
+            error=_error(run),
+            stages=[_stage_row(stage) for stage in run.stages],
+            charts=curves(run),
+            histogram=histogram,
+            total=_channels(run),
+            widest=max((site.before or 0 for site in run.sites), default=0),
+            most_macs=max((layer.macs[0] or 0 for layer in run.layers), default=0),
+            most_params=max((layer.params[0] or 0 for layer in run.layers), default=0),
+            names=min(24, max((len(site.name) + 7 * site.guarded for site in run.sites), default=0) + 1),
+            toml=text(run.start.get("config_toml")) or _config_file(folder),
+            command=shlex.join(map(text, sequence(run.start.get("command")))),
+            resume=shlex.join(["rbprune", "resume", str(folder)]),
+            load=f"import rbprune\n\nmodel = rbprune.load({str(folder)!r})",
+            versions=_versions(run),
+            where=_where(run),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     for name in ("count", "ratio", "percent", "share", "decimal", "duration"):
         environment.filters[name] = getattr(numbers, name)
     environment.filters["moment"] = moment
-    return environment.get_template("report.html.j2").render(
-        run=run,
-        damaged=damaged,
-        cost=_cost(run),
-        error=_error(run),
-        stages=[_stage_row(stage) for stage in run.stages],
-        charts=curves(run),
-        histogram=histogram,
-        total=(_total(run, "before"), _total(run, "after")),
-        widest=max((site.before or 0 for site in run.sites), default=0),
-        most_macs=max((layer.macs[0] or 0 for layer in run.layers), default=0),
-        most_params=max((layer.params[0] or 0 for layer in run.layers), default=0),
-        names=min(24, max((len(site.name) + 7 * site.guarded for site in run.sites), default=0) + 1),
-        toml=text(run.start.get("config_toml")) or _config_file(folder),
-        command=shlex.join(map(text, sequence(run.start.get("command")))),
-        resume=shlex.join(["rbprune", "resume", str(folder)]),
-        load=f"import rbprune\n\nmodel = rbprune.load({str(folder)!r})",
-        versions=_versions(run),
-        where=_where(run),
-    )
+    return environment
 
 
 def moment(seconds: Any) -> str:
     """A unix time as people read it, nothing when unknown."""
     try:
-        return datetime.fromtimestamp(numbers.number(seconds) or 0, UTC).strftime("%Y-%m-%d %H:%M UTC") if seconds else ""
+        return (
+            datetime.fromtimestamp(numbers.number(seconds) or 0, UTC).strftime("%Y-%m-%d %H:%M UTC") if seconds else ""
+        )
     except (OverflowError, ValueError, OSError):
         return ""
 
@@ -118,13 +134,16 @@ def _stage_row(stage: Mapping[str, Any]) -> dict[str, Any]:
         "after": sum(value[1] or 0 for value in channels.values()) if channels else None,
         "undecided": sum(known) / len(known) if known else None,
         "guarded": [text(name) for name in sequence(stage.get("guarded"))],
-        "settled": {True: "yes", False: "no"}.get(stage.get("settled"), numbers.DASH),  # type: ignore[call-overload]
+        "settled": {"True": "yes", "False": "no"}.get(text(stage.get("settled")), numbers.DASH),
     }
 
 
-def _total(run: Run, side: str) -> float | None:
-    widths = [getattr(site, side) for site in run.sites if getattr(site, side) is not None]
-    return sum(widths) if widths else None
+def _channels(run: Run) -> tuple[float | None, float | None]:
+    """All channels before and now; a site whose turn has not come still has all of its own."""
+    before = [site.before for site in run.sites if site.before is not None]
+    after = [site.before if site.after is None else site.after for site in run.sites]
+    begun = any(site.after is not None for site in run.sites)
+    return sum(before) if before else None, sum(width or 0 for width in after) if begun else None
 
 
 def _versions(run: Run) -> dict[str, str]:

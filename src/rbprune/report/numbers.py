@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-DASH = "–"
+DASH = "-"
 
 
 def number(value: Any) -> float | None:
@@ -35,11 +35,10 @@ def count(value: Any) -> str:
         return DASH
     if abs(amount) < 1000:
         return f"{amount:.0f}"
-    for unit in ("k", "M", "G", "T"):
-        amount /= 1000
-        if abs(amount) < 999.95:
-            break
-    return f"{amount:.1f} {unit}"
+    power = 1
+    while abs(amount) >= 999.95 * 1000**power and power < 4:
+        power += 1
+    return f"{amount / 1000**power:.1f} {' kMGT'[power]}"
 
 
 def ratio(value: Any) -> str:

@@ -104,7 +104,7 @@ class Progress:
         """One more step of the epoch is done."""
         if self._live is not None and "steps" in self._tasks:
             self._steps += 1
-            self._move("steps", self._steps, **({} if loss is None else {"note": f"loss {loss:.4f}"}))
+            self._move("steps", self._steps, note=None if loss is None else f"loss {loss:.4f}")
 
     def log(self, text: str) -> None:
         """Print a line, above the bars where there are any."""
@@ -118,7 +118,9 @@ class Progress:
         self._etas[name] = Eta(total)
         self._tasks[name] = self._live.add_task(escape(label), total=total, eta=self._etas[name], note="")
 
-    def _move(self, name: str, completed: int, description: str | None = None, **fields: str) -> None:
+    def _move(self, name: str, completed: int, description: str | None = None, note: str | None = None) -> None:
         if self._live is not None and name in self._tasks:
             self._etas[name].update(completed)
-            self._live.update(self._tasks[name], completed=completed, description=description, **fields)
+            self._live.update(self._tasks[name], completed=completed, description=description)
+            if note is not None:
+                self._live.update(self._tasks[name], note=note)

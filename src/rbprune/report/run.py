@@ -68,10 +68,10 @@ def gather(events: list[dict[str, Any]]) -> Run:
     """The run that the last ``start`` began; what a resumed run did twice counts once, as done last."""
     events = _last_run(events)
     latest: dict[tuple[Any, ...], Event] = {}
-    for index, event in enumerate(events):
-        key = _identity(event, index)
+    for index, found in enumerate(events):
+        key = _identity(found, index)
         latest.pop(key, None)
-        latest[key] = event
+        latest[key] = found
     timeline = list(latest.values())
     kinds: dict[str, list[Event]] = {}
     for event in timeline:

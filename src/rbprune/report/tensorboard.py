@@ -50,4 +50,4 @@ def _summary_writer(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(log_dir=str(folder))  # type: ignore[no-untyped-call]
+    return SummaryWriter(log_dir=str(folder))

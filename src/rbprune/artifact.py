@@ -1,0 +1,45 @@
+"""The pruned network on disk: weights and plan, no pickle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import nn
+
+from rbprune.errors import ModelError
+from rbprune.files import write_atomic
+from rbprune.graph import Plan, apply_plan
+
+WEIGHTS, PLAN = "model.safetensors", "plan.json"
+
+
+def state_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The model's state, contiguous, each tensor on its own, as safetensors wants it."""
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+
+
+def save_model(folder: Path, model: nn.Module, plan: Plan) -> None:
+    """Write ``model.safetensors`` and ``plan.json``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / WEIGHTS, save(state_tensors(model)))
+    write_atomic(folder / PLAN, plan.to_json())
+
+
+def load(folder: str | Path, model: nn.Module) -> nn.Module:
+    """Cut a fresh instance of the user's own class as the run in ``folder`` did, and load the pruned weights.
+
+    ``model = rbprune.load("runs/demo", MyNet())``; the model keeps its class and is changed in place.
+    """
+    folder = Path(folder)
+    for name in (PLAN, WEIGHTS):
+        if not (folder / name).is_file():
+            raise ModelError(f"{folder} has no {name}: it is no finished run; 'rbprune resume {folder}' finishes one")
+    apply_plan(model, Plan.from_json((folder / PLAN).read_text()))
+    try:
+        model.load_state_dict(load_file(folder / WEIGHTS))
+    except (RuntimeError, SafetensorError) as error:
+        raise ModelError(f"{folder / WEIGHTS} does not fit this {type(model).__name__}: {error}") from error
+    return model

@@ -1,0 +1,119 @@
+"""The settings of a run, validated. ``rbprune.recipe`` reads and writes them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rbprune.methods import Price
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(_Section):
+    """Which network, and where its trained weights are."""
+
+    name: str
+    weights: str | None = None
+    classes: int | None = None
+    input_shape: list[int] | None = None
+
+
+class DataConfig(_Section):
+    """Which data, where it lies, and how much of it is held out for choices."""
+
+    name: str
+    path: str | None = None
+    val: int = Field(0, ge=0)
+    augment: bool = True
+    workers: int = Field(0, ge=0)
+    image_size: int = Field(224, ge=8)
+    limit: int | None = Field(None, ge=1)
+
+
+class OptimConfig(_Section):
+    """How weights are trained in one phase."""
+
+    epochs: float = Field(ge=0)
+    batch_size: int = Field(128, ge=1)
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = Field(gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+    decay: Literal["constant", "linear", "cosine", "step"] = "constant"
+    warmup: float = Field(0.0, ge=0, lt=1)
+    step_epochs: float = Field(3, gt=0)
+    step_factor: float = Field(0.5, gt=0, le=1)
+
+
+class PretrainConfig(OptimConfig):
+    """Training of the dense network, done when no weights are given."""
+
+
+class PriceConfig(_Section):
+    """``{nats = 20}`` (the paper) or ``{nats_per_mmac = L}``."""
+
+    nats: float | None = Field(None, gt=0)
+    nats_per_mmac: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _one(self) -> PriceConfig:
+        if (self.nats is None) == (self.nats_per_mmac is None):
+            raise ValueError("give exactly one of nats and nats_per_mmac")
+        return self
+
+    def price(self) -> Price:
+        """The same as an object of ``rbprune.methods``."""
+        return Price(nats=self.nats, nats_per_mmac=self.nats_per_mmac)
+
+
+class PruneConfig(OptimConfig):
+    """Inference of the rates; ``epochs`` and the learning-rate schedule are those of one stage."""
+
+    method: str = "rbp"
+    price: PriceConfig
+    rate_lr: float = Field(1e-2, gt=0)
+    rate_init: float = Field(0.01, gt=0, lt=1)
+    noise: Literal["example", "batch"] = "example"
+    threshold: float = Field(0.5, gt=0, lt=1)
+    settle: float = Field(0.002, ge=0)
+    """A stage ends early when the rates move less than this on average over a tenth of an epoch; 0: never."""
+    keep: list[str] = []
+    only: list[str] | None = None
+    distill: float = Field(0.0, ge=0, le=1)
+
+
+class FinetuneConfig(OptimConfig):
+    """Training of the pruned network."""
+
+    distill: float = Field(0.0, ge=0, le=1)
+    """Share of the loss that asks to agree with the dense network."""
+
+
+class RuntimeConfig(_Section):
+    """The machine."""
+
+    threads: int | None = Field(None, ge=1)
+    accelerator: str = "auto"
+    devices: int = Field(1, ge=1)
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
+    channels_last: bool = False
+    checkpoint_seconds: float = Field(120, gt=0)
+    recalibrate: int = Field(50, ge=0)
+    """Training batches over which batch-normalisation statistics are taken anew after a cut."""
+
+
+class Config(_Section):
+    """Everything that decides the result of a run."""
+
+    preset: str | None = None
+    seed: int = Field(0, ge=0)
+    model: ModelConfig
+    data: DataConfig
+    pretrain: PretrainConfig | None = None
+    prune: PruneConfig
+    finetune: FinetuneConfig
+    runtime: RuntimeConfig = RuntimeConfig()

@@ -1,0 +1,90 @@
+"""Channel noise on the input of every consumer of some sites."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from rbprune.bayes import dirac
+from rbprune.graph import ChannelGraph, Site
+
+
+class ChannelNoise(nn.Module):
+    """Holds the rates r of the sites and multiplies theta ~ N(1 - r, r (1 - r)) on their channels.
+
+    In training one theta is drawn per example (or one per batch) and forward pass, and all consumers of a channel see
+    the same one; in evaluation theta is its mean 1 - r. Attached to a model by hooks, so the model's own code, names
+    and parameters stay as they are.
+    """
+
+    def __init__(
+        self, graph: ChannelGraph, sites: list[Site], *, rate: float, per: Literal["example", "batch"] = "example"
+    ) -> None:
+        super().__init__()
+        self.per = per
+        sizes = [site.channels for site in sites]
+        device = next(graph.model.parameters()).device
+        self.rate = nn.Parameter(torch.full((sum(sizes),), rate, device=device))
+        self.slices = {s.name: slice(sum(sizes[:i]), sum(sizes[: i + 1])) for i, s in enumerate(sites)}
+        self._drawn: dict[int, Tensor] = {}
+        self._handles = [graph.model.register_forward_pre_hook(self._forget)]
+        for site in sites:
+            for part in site.parts:
+                if part.role == "in":
+                    columns = _columns(graph, site, part)
+                    hook = _Scale(self, self.slices[site.name], columns)
+                    self._handles.append(graph.module(part.module).register_forward_pre_hook(hook))
+
+    def detach(self) -> None:
+        """Take the noise off the model."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._drawn = {}
+
+    def _forget(self, module: nn.Module, args: Any) -> None:
+        self._drawn = {}
+
+    def theta(self, batch: int, training: bool) -> Tensor:
+        """Noise for all channels: [batch or 1, channels]."""
+        if not training:
+            return (1 - self.rate).unsqueeze(0)
+        rows = batch if self.per == "example" else 1
+        if rows not in self._drawn:
+            xi = torch.randn(rows, len(self.rate), device=self.rate.device)
+            self._drawn[rows] = dirac.sample(self.rate, xi)
+        return self._drawn[rows]
+
+
+def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
+    """For each input column of a consumer the channel of ``site`` it carries (``channels`` if none of them).
+
+    None when columns and channels are the same thing.
+    """
+    places = graph.places(site, part)
+    width = graph.module(part.module).weight.shape[1]
+    columns = torch.full((width,), site.channels)
+    columns[places.flatten()] = torch.arange(site.channels).repeat_interleave(places.shape[1])
+    return None if torch.equal(columns, torch.arange(site.channels)) else columns
+
+
+class _Scale:
+    """A forward pre-hook that multiplies a consumer's input by its channels' noise."""
+
+    def __init__(self, noise: ChannelNoise, where: slice, columns: Tensor | None) -> None:
+        self.noise, self.where, self.columns = noise, where, columns
+
+    def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        x, *rest = args
+        theta = self.noise.theta(x.shape[0], module.training)[:, self.where]
+        if self.columns is not None:
+            theta = torch.cat([theta, torch.ones_like(theta[:, :1])], dim=1)[:, self.columns.to(theta.device)]
+        theta = theta.to(x.dtype)
+        if isinstance(module, _ConvNd):
+            theta = theta.view(*theta.shape, *[1] * (x.dim() - 2))
+        elif x.dim() > 2:
+            theta = theta.view(theta.shape[0], *[1] * (x.dim() - 2), theta.shape[1])
+        return (x * theta, *rest)

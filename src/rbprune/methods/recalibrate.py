@@ -1,0 +1,42 @@
+"""Batch-normalisation statistics of a network that has just been cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
+    """Replace running statistics by averages over ``batches`` of inputs; returns how many batches there were.
+
+    Everything else keeps its mode, so dropout stays as it was; with no batch nothing changes.
+    """
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+    if not norms:
+        return 0
+    modes = {module: module.training for module in model.modules()}
+    momenta = [module.momentum for module in norms]
+    saved = [{k: v.clone() for k, v in module.state_dict().items()} for module in norms]
+    count = 0
+    try:
+        model.eval()
+        for module in norms:
+            module.reset_running_stats()
+            module.momentum = None
+            module.train()
+        with torch.no_grad():
+            for inputs in batches:
+                model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+                count += 1
+    finally:
+        for module, momentum, state in zip(norms, momenta, saved, strict=True):
+            module.momentum = momentum
+            if not count:
+                module.load_state_dict(state)
+        for module, mode in modes.items():
+            module.training = mode
+    return count

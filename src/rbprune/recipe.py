@@ -1,0 +1,129 @@
+"""Recipes: settings in TOML, their presets, and ``key=value`` overrides."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from rbprune.config import Config
+from rbprune.errors import ConfigError, nearest
+
+
+def shipped() -> list[str]:
+    """Names of the recipes that come with the package."""
+    return sorted(f.name.removesuffix(".toml") for f in resources.files("rbprune.recipes").iterdir() if f.name.endswith(".toml"))
+
+
+def load_recipe(recipe: str, overrides: Iterable[str] = ()) -> Config:
+    """A shipped recipe or a TOML file, with ``key=value`` overrides applied after its preset."""
+    return build_config(_read(recipe), overrides, where=f"recipe {recipe!r}")
+
+
+def build_config(raw: dict[str, Any], overrides: Iterable[str] = (), *, where: str = "the settings") -> Config:
+    """Validated settings from plain values; every mistake is named, all at once."""
+    changes: dict[str, Any] = {}
+    for override in overrides:
+        changes = merge(changes, parse_override(override))
+    presets: dict[str, Any] = raw.get("presets", {})
+    base = {key: value for key, value in raw.items() if key != "presets"}
+    chosen = changes.get("preset", base.get("preset"))
+    if chosen is not None and chosen not in presets:
+        known = ", ".join(presets) or "none"
+        raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")
+    if chosen is not None:
+        base = merge(base, presets[chosen])
+    try:
+        return Config.model_validate(merge(base, changes))
+    except ValidationError as error:
+        raise ConfigError(f"{where} cannot be used:\n" + "\n".join(_explain(e) for e in error.errors())) from error
+
+
+def _read(recipe: str) -> dict[str, Any]:
+    if recipe in shipped():
+        text = resources.files("rbprune.recipes").joinpath(f"{recipe}.toml").read_text()
+    elif recipe.endswith(".toml") and Path(recipe).is_file():
+        text = Path(recipe).read_text()
+    else:
+        hint = nearest(recipe, shipped())
+        raise ConfigError(f"there is no recipe {recipe!r}{hint}; shipped are {', '.join(shipped())}; or give a .toml file")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{recipe} is not valid TOML: {error}") from error
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """``a.b=value`` as nested tables; the value is TOML, or else a plain string.
+
+    >>> parse_override("prune.price={nats=20}")
+    {'prune': {'price': {'nats': 20}}}
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set takes key=value, such as finetune.epochs=3; this is {text!r}")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    for part in reversed(key.strip().split(".")):
+        parsed = {part: parsed}
+    return parsed
+
+
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables are merged, except that a price replaces a price; anything else replaces what was there."""
+    result = dict(base)
+    for key, value in changes.items():
+        old = result.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping) and key != "price"
+        result[key] = merge(old, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def _explain(error: Any) -> str:
+    path = [str(part) for part in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        fields = _fields_at(path[:-1])
+        return f"  {'.'.join(path)}: unknown key{nearest(path[-1], fields)}; known here: {', '.join(sorted(fields))}"
+    return f"  {'.'.join(path)} = {error['input']!r}: {error['msg']}"
+
+
+def _fields_at(path: list[str]) -> list[str]:
+    section: Any = Config
+    for part in path:
+        annotation = section.model_fields[part].annotation
+        options = get_args(annotation) if get_origin(annotation) else (annotation,)
+        section = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
+    return list(section.model_fields)
+
+
+def to_toml(config: Config) -> str:
+    """The settings as TOML that ``build_config`` reads back to the same settings."""
+    return "".join(_tables(config.model_dump(exclude_none=True), ()))
+
+
+def _tables(table: dict[str, Any], path: tuple[str, ...]) -> Iterable[str]:
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    if path and (plain or not table):
+        yield f"\n[{'.'.join(path)}]\n"
+    for key, value in plain.items():
+        yield f"{key} = {_value(value)}\n"
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _tables(value, (*path, key))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return "[" + ", ".join(_value(v) for v in value) + "]"
+    return repr(value)

@@ -1,0 +1,91 @@
+"""The machine under a run: device, precision, processes (Lightning Fabric), memory layout, threads."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from rbprune.config import RuntimeConfig
+
+
+class Engine:
+    """Sets modules and optimizers up for training, and puts batches where the model is."""
+
+    def __init__(self, config: RuntimeConfig) -> None:
+        self.config = config
+        logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.fabric = Fabric(accelerator=config.accelerator, devices=config.devices, precision=config.precision)
+            if config.devices > 1:
+                self.fabric.launch()
+
+    @property
+    def rank(self) -> int:
+        """This process among ``world``."""
+        return self.fabric.global_rank
+
+    @property
+    def world(self) -> int:
+        """How many processes train together."""
+        return self.fabric.world_size
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes files and prints."""
+        return self.fabric.is_global_zero
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Inside, torch uses the configured number of threads."""
+        before = torch.get_num_threads()
+        if self.config.threads is not None:
+            torch.set_num_threads(self.config.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def place(self, model: nn.Module) -> None:
+        """Put a model on the device in the memory layout of the run; to be called again after every cut."""
+        model.to(self.fabric.device)
+        if self.config.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def setup(self, module: nn.Module, *optimizers: torch.optim.Optimizer) -> tuple[nn.Module, list[Any]]:
+        """The module as it trains here (precision, processes), and its optimizers."""
+        ready = self.fabric.setup(module, *optimizers) if optimizers else self.fabric.setup(module)
+        if not optimizers:
+            return ready, []
+        wrapped, *rest = ready
+        return wrapped, list(rest)
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of ``loss``."""
+        self.fabric.backward(loss)
+
+    def put(self, batch: Any, *, share: bool = False) -> Any:
+        """A batch on the device; with ``share``, only this process's part of it."""
+
+        def move(tensor: Tensor) -> Tensor:
+            if share and self.world > 1 and tensor.dim():
+                tensor = tensor[self.rank :: self.world]
+            tensor = tensor.to(self.fabric.device)
+            if self.config.channels_last and tensor.dim() == 4:
+                tensor = tensor.contiguous(memory_format=torch.channels_last)
+            return tensor
+
+        return tree_map_only(Tensor, move, batch)
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """Apply a model to one input or to a tuple of them."""
+    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)

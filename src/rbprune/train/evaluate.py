@@ -1,0 +1,37 @@
+"""Error of a model on a stream."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rbprune.train.engine import Engine, call
+from rbprune.train.objective import Loss, check_finite, data_loss, mistakes
+from rbprune.train.stream import Stream
+
+
+def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) -> float:
+    """Top-1 error in per cent; for anything but classification, the mean loss."""
+    wrapped, _ = engine.setup(model)
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    wrong, count = 0.0, 0
+    try:
+        with torch.no_grad():
+            for number, (inputs, targets) in enumerate(stream.epoch(0)):
+                inputs, targets = engine.put(inputs), engine.put(targets)
+                outputs = call(wrapped, inputs)
+                where = f"evaluation batch {number}"
+                errors = mistakes(outputs, targets)
+                size = len(targets) if isinstance(targets, Tensor) else 1
+                if errors is None:
+                    loss = float(data_loss(loss_fn, outputs, targets, where))
+                    check_finite(loss, inputs, where)
+                    wrong += loss * size
+                else:
+                    wrong += 100.0 * float(errors.sum())
+                count += size
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return wrong / max(1, count)

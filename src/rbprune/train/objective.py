@@ -1,0 +1,64 @@
+"""What is minimised and what is reported, with errors that name the batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rbprune.errors import DataError, NumericalError
+
+Loss = Callable[[Any, Any], Tensor]
+
+TEMPERATURE = 4.0
+"""Softens both networks' outputs in distillation."""
+
+
+def distillation(student: Tensor, teacher: Tensor) -> Tensor:
+    """T^2 KL(softmax(teacher / T) || softmax(student / T)), mean over the batch (Hinton et al. 2015)."""
+    t = TEMPERATURE
+    return t**2 * F.kl_div(
+        F.log_softmax(student.float() / t, dim=1),
+        F.log_softmax(teacher.float() / t, dim=1),
+        reduction="batchmean",
+        log_target=True,
+    )
+
+
+def data_loss(loss_fn: Loss, outputs: Any, targets: Any, where: str) -> Tensor:
+    """``loss_fn(outputs, targets)``; a target that it cannot take becomes an error that says which."""
+    try:
+        return loss_fn(outputs, targets)
+    except (IndexError, RuntimeError, ValueError) as error:
+        if isinstance(targets, Tensor) and targets.dtype == torch.long and isinstance(outputs, Tensor) and outputs.dim() > 1:
+            classes = outputs.shape[1]
+            bad = targets[(targets < 0) | (targets >= classes)]
+            if len(bad):
+                raise DataError(
+                    f"{where} has label {int(bad[0])}, but the model has {classes} outputs (labels 0..{classes - 1}); "
+                    "correct the labels or the model's last layer"
+                ) from error
+        raise DataError(f"the loss fails on {where}: {error}") from error
+
+
+def check_finite(value: float, inputs: Any, where: str) -> None:
+    """Stop at the first loss that is no number, and say whether the data or the training is to blame."""
+    if math.isfinite(value):
+        return
+    tensors = [t for t in torch.utils._pytree.tree_leaves(inputs) if isinstance(t, Tensor) and t.is_floating_point()]
+    if any(not bool(torch.isfinite(t).all()) for t in tensors):
+        raise NumericalError(f"{where} contains NaN or infinity in its input; clean the data")
+    raise NumericalError(f"the loss is {value} at {where}; lower the learning rate (lr, rate_lr) or clean the data")
+
+
+def mistakes(outputs: Any, targets: Any) -> Tensor | None:
+    """For each example whether the arg max is wrong; None where this is no classification."""
+    if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
+        return None
+    if outputs.dim() != 2 or targets.dim() != 1 or targets.is_floating_point():
+        return None
+    return outputs.argmax(1) != targets

@@ -1,0 +1,179 @@
+"""One phase of a run (pretraining, a stage of inference, fine-tuning): its state and its training steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rbprune.config import FinetuneConfig, OptimConfig, PruneConfig
+from rbprune.methods import Stage
+from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
+from rbprune.train.engine import Engine, call
+from rbprune.train.objective import Loss, check_finite, data_loss, distillation
+from rbprune.train.optim import learning_rate, make_optimizer
+from rbprune.train.settle import Settling
+from rbprune.train.stream import Stream, mix
+
+Kind = Literal["pretrain", "prune", "finetune"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is to be done."""
+
+    number: int
+    kind: Kind
+    optim: OptimConfig
+    stage: int | None = None
+
+    @property
+    def distill(self) -> float:
+        """Share of the loss that comes from the dense network."""
+        return self.optim.distill if isinstance(self.optim, PruneConfig | FinetuneConfig) else 0.0
+
+
+@dataclass
+class Meter:
+    """Sums over the steps of the running epoch."""
+
+    loss: float = 0.0
+    kl: float = 0.0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class _Noisy(nn.Module):
+    """A model and the noise on it as one module, so that several processes agree on the rates' gradients."""
+
+    def __init__(self, model: nn.Module, noise: nn.Module) -> None:
+        super().__init__()
+        self.model, self.noise = model, noise
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.model(*inputs)
+
+
+class PhaseRun:
+    """A phase in progress. ``step`` counts the steps that are done."""
+
+    def __init__(
+        self,
+        phase: Phase,
+        engine: Engine,
+        model: nn.Module,
+        stream: Stream,
+        loss_fn: Loss,
+        *,
+        seed: int,
+        stage: Stage | None = None,
+        teacher: nn.Module | None = None,
+    ) -> None:
+        self.phase, self.engine, self.model, self.stream, self.loss_fn = phase, engine, model, stream, loss_fn
+        self.seed, self.stage, self.teacher = seed, stage, teacher
+        self.steps = round(phase.optim.epochs * stream.steps)
+        self.step = 0
+        self.meter = Meter()
+        self.over = self.steps == 0
+        self.optimizers = [make_optimizer(phase.optim, model.parameters())]
+        self.settling: Settling | None = None
+        if stage is not None:
+            assert isinstance(phase.optim, PruneConfig)
+            self.optimizers.append(torch.optim.Adam([stage.noise.rate], lr=phase.optim.rate_lr))
+            interval = max(1, stream.steps // 10)
+            self.settling = Settling(phase.optim.settle, interval, phase.optim.threshold)
+        module = model if stage is None else _Noisy(model, stage.noise)
+        self.module, self._ready = engine.setup(module, *self.optimizers)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the phase ended before all its steps."""
+        return self.over and self.step < self.steps
+
+    def run_epoch(self) -> Iterator[float]:
+        """Train to the end of the current epoch (or of the phase), yielding the loss after every step."""
+        self.module.train()
+        epoch, start = divmod(self.step, self.stream.steps)
+        last = min(self.steps, (epoch + 1) * self.stream.steps)
+        for inputs, targets in self.stream.epoch(mix(self.phase.number, epoch), start):
+            began = time.perf_counter()
+            loss, kl = self._train_step(inputs, targets)
+            self.step += 1
+            self.meter.steps += 1
+            self.meter.loss += loss
+            self.meter.kl += kl
+            self.meter.seconds += time.perf_counter() - began
+            self.over = self._settled_now() or self.step >= self.steps
+            yield loss
+            if self.over or self.step >= last:
+                return
+
+    def _settled_now(self) -> bool:
+        if self.settling is None or self.stage is None:
+            return False
+        return self.settling.settled(self.step, self.stage.noise.rate)
+
+    def _train_step(self, inputs: Any, targets: Any) -> tuple[float, float]:
+        where = f"batch {self.step % self.stream.steps} of epoch {self.step // self.stream.steps + 1} ({self.phase.kind})"
+        # all randomness of a step depends on its place in the run alone, so a resumed run draws the same numbers
+        torch.manual_seed(mix(self.seed, self.phase.number, self.step, self.engine.rank))
+        inputs, targets = self.engine.put(inputs, share=True), self.engine.put(targets, share=True)
+        lr = learning_rate(self.phase.optim, self.step, self.steps, self.stream.steps)
+        for group in self.optimizers[0].param_groups:
+            group["lr"] = lr
+        outputs = call(self.module, inputs)
+        loss = data_loss(self.loss_fn, outputs, targets, where)
+        value = loss.item()
+        check_finite(value, inputs, where)
+        if self.teacher is not None:
+            loss = (1 - self.phase.distill) * loss + self.phase.distill * self._distill(inputs, outputs)
+        kl = 0.0
+        if self.stage is not None:
+            divergence = self.stage.kl()
+            kl = divergence.item()
+            check_finite(kl, inputs, where)
+            loss = loss + divergence
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        self.engine.backward(loss)
+        for optimizer in self._ready:
+            optimizer.step()
+        if self.stage is not None:
+            self.stage.clamp()
+        return value, kl
+
+    def _distill(self, inputs: Any, outputs: Tensor) -> Tensor:
+        assert self.teacher is not None
+        with torch.no_grad():
+            wanted = call(self.teacher, inputs)
+        return distillation(outputs, wanted)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold beside the model."""
+        found = {f"optim{i}.{k}": v for i, o in enumerate(self.optimizers) for k, v in optimizer_tensors(o).items()}
+        if self.stage is not None:
+            found["stage.rate"] = self.stage.noise.rate.detach()
+        if self.settling is not None and self.settling.before is not None:
+            found["stage.before"] = self.settling.before
+        return found
+
+    def values(self) -> dict[str, Any]:
+        """Likewise, plain values."""
+        return {"step": self.step, "meter": vars(self.meter)}
+
+    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Go on where a checkpoint was taken."""
+        self.step, self.meter = values["step"], Meter(**values["meter"])
+        for i, optimizer in enumerate(self.optimizers):
+            prefix = f"optim{i}."
+            own = {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
+            restore_optimizer(optimizer, own)
+        if self.stage is not None:
+            with torch.no_grad():
+                self.stage.noise.rate.copy_(tensors["stage.rate"])
+        if self.settling is not None:
+            self.settling.before = tensors.get("stage.before")

@@ -1,0 +1,101 @@
+"""Batches in an order that depends only on the seed, so that any point of a run can be reached again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from rbprune.data.source import Source
+from rbprune.errors import DataError
+
+Batch = tuple[Any, Any]
+
+
+class Stream(Protocol):
+    """Epochs of (input, target) batches."""
+
+    size: int
+    """Examples in an epoch."""
+    steps: int
+    """Batches in an epoch."""
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch, from batch ``start`` on."""
+
+
+def mix(*numbers: int) -> int:
+    """One 63-bit seed out of several integers (splitmix64 steps); near inputs give unrelated seeds."""
+    state = 0
+    for number in numbers:
+        state = (state + number + 0x9E3779B97F4A7C15) & (1 << 64) - 1
+        state = ((state ^ state >> 30) * 0xBF58476D1CE4E5B9) & (1 << 64) - 1
+        state = ((state ^ state >> 27) * 0x94D049BB133111EB) & (1 << 64) - 1
+        state ^= state >> 31
+    return state >> 1
+
+
+@dataclass
+class SourceStream:
+    """A source of ours, shuffled anew each epoch for training; a last incomplete training batch is left out."""
+
+    source: Source
+    batch_size: int
+    seed: int = 0
+    train: bool = True
+
+    def __post_init__(self) -> None:
+        self.size = len(self.source)
+        if not self.size:
+            raise DataError("the data set is empty")
+        whole = self.size // self.batch_size
+        self.steps = whole if self.train and whole else -(-self.size // self.batch_size)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        seed = mix(self.seed, number)
+        if self.train:
+            order = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))
+        else:
+            order = torch.arange(self.size)
+        order = order[: self.steps * self.batch_size]
+        return self.source.batches(order, self.batch_size, seed=seed, augment=self.train, start=start)
+
+
+class LoaderStream:
+    """The user's own loader, iterated as it is."""
+
+    def __init__(self, loader: Iterable[Batch], size: int | None = None) -> None:
+        self.loader = loader
+        try:
+            self.steps = len(loader)  # type: ignore[arg-type]
+        except TypeError:
+            self.steps = sum(1 for _ in loader)
+        if not self.steps:
+            raise DataError("the loader yields no batch; give one with at least one (input, target) pair")
+        self.size = size or self._examples()
+
+    def _examples(self) -> int:
+        try:
+            return len(self.loader.dataset)  # type: ignore[attr-defined]
+        except (AttributeError, TypeError):
+            return sum(_batch_size(batch) for batch in self.loader)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        for index, batch in enumerate(self.loader):
+            if index >= start:
+                yield _pair(batch)
+
+
+def _pair(batch: Any) -> Batch:
+    if not (isinstance(batch, tuple | list) and len(batch) == 2):
+        raise DataError(f"a loader yields (input, target) pairs; this one gave {type(batch).__name__}")
+    return batch[0], batch[1]
+
+
+def _batch_size(batch: Any) -> int:
+    inputs = _pair(batch)[0]
+    first = inputs[0] if isinstance(inputs, tuple | list) else inputs
+    return len(first) if isinstance(first, Tensor) else 1

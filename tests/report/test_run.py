@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rbprune.report.run import gather
+
+
+def epoch(number: int, **more: Any) -> dict[str, Any]:
+    return {"event": "epoch", "phase": "prune", "stage": 0, "epoch": number, **more}
+
+
+def test_what_a_resumed_run_repeats_counts_once() -> None:
+    events = [{"event": "start"}, epoch(1, loss=1.0), epoch(2, loss=0.9), {"event": "resume"}, epoch(2, loss=0.8)]
+    run = gather(events)
+    assert [event["loss"] for event in run.epochs] == [1.0, 0.8]
+    assert run.resumes == 1 and not run.finished
+
+
+def test_a_new_start_begins_a_new_run() -> None:
+    run = gather([{"event": "start", "seed": 0}, epoch(1), {"event": "done"}, {"event": "start", "seed": 1}, epoch(1)])
+    assert run.start["seed"] == 1 and len(run.epochs) == 1 and not run.finished
+
+
+def test_a_site_pruned_twice_goes_from_its_first_to_its_last_width() -> None:
+    stages = [
+        {"event": "stage", "stage": 0, "channels": {"a": [16, 9]}, "rates": {"a": [0.1] * 16}},
+        {"event": "stage", "stage": 1, "channels": {"a": [9, 7]}, "rates": {"a": [0.2] * 9}},
+    ]
+    (site,) = gather(stages).sites
+    assert (site.before, site.after, site.removed, len(site.rates)) == (16, 7, 2, 9)
+
+
+def test_sizes_come_from_the_last_stage_until_the_run_is_done() -> None:
+    events: list[dict[str, Any]] = [{"event": "start", "macs": 100, "params": 50}, {"event": "stage", "macs": 40}]
+    run = gather(events)
+    assert (run.macs.before, run.macs.after, run.macs.ratio) == (100, 40, 2.5)
+    assert run.params.ratio is None
+    run = gather([*events, {"event": "done", "summary": {"macs_after": 20}}])
+    assert run.macs.ratio == 5
+
+
+def test_layers_that_vanished_cost_nothing() -> None:
+    dense = [{"name": "a", "macs": 10, "params": 1}, {"name": "b", "macs": 20, "params": 2}]
+    run = gather([{"event": "start", "layers": dense}, {"event": "done", "layers": dense[:1]}])
+    assert [layer.macs for layer in run.layers] == [(10, 10), (20, 0)]
+    assert gather([{"event": "start", "layers": dense}]).layers[0].macs == (10, None)
