@@ -1,0 +1,18 @@
+"""rbprune: smaller, faster convolutional networks by Recursive Bayesian Pruning.
+
+``prune`` does it all; ``Pruner`` leaves the training loop to you; ``trace`` only looks.
+"""
+
+from importlib import metadata
+
+from rbprune import models
+from rbprune.api import Result, prune
+from rbprune.artifact import load
+from rbprune.graph import Plan, apply_plan, trace
+from rbprune.methods import Price
+from rbprune.pruner import Pruner
+
+__version__: str = metadata.version("rbprune")
+"""The installed version."""
+
+__all__ = ["Plan", "Price", "Pruner", "Result", "apply_plan", "load", "models", "prune", "trace"]

@@ -54,20 +54,21 @@ class PretrainConfig(OptimConfig):
 
 
 class PriceConfig(_Section):
-    """``{nats = 20}`` (the paper) or ``{nats_per_mmac = L}``."""
+    """``{nats = 20}`` (the paper), ``{nats_per_mmac = L}`` or ``{nats_per_example = K}``; see ``rbprune.Price``."""
 
     nats: float | None = Field(None, gt=0)
     nats_per_mmac: float | None = Field(None, gt=0)
+    nats_per_example: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")
     def _one(self) -> PriceConfig:
-        if (self.nats is None) == (self.nats_per_mmac is None):
-            raise ValueError("give exactly one of nats and nats_per_mmac")
+        if len(self.model_dump(exclude_none=True)) != 1:
+            raise ValueError("give exactly one of nats, nats_per_mmac and nats_per_example")
         return self
 
     def price(self) -> Price:
         """The same as an object of ``rbprune.methods``."""
-        return Price(nats=self.nats, nats_per_mmac=self.nats_per_mmac)
+        return Price(**self.model_dump())
 
 
 class PruneConfig(OptimConfig):
@@ -109,6 +110,8 @@ class RuntimeConfig(_Section):
 class Config(_Section):
     """Everything that decides the result of a run."""
 
+    task: Literal["prune", "train"] = "prune"
+    """``train`` stops after the pretraining."""
     preset: str | None = None
     seed: int = Field(0, ge=0)
     model: ModelConfig

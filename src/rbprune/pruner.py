@@ -13,6 +13,9 @@ from rbprune.graph import ChannelGraph, Plan, trace
 from rbprune.methods import Price, Stage, schedule
 
 
+DEFAULT_PRICE = Price(nats_per_example=2.0)
+
+
 class Pruner:
     """Iterates over the stages of a method; each stage's ``finish`` makes the network smaller.
 
@@ -53,7 +56,7 @@ class Pruner:
         """The sites of each stage, by name."""
         self._options: dict[str, Any] = {
             "dataset_size": dataset_size,
-            "price": price or Price(nats=20),
+            "price": (price or DEFAULT_PRICE).resolve(self.graph, dataset_size),
             "noise": noise,
             "threshold": threshold,
             "rate_init": rate_init,

@@ -31,7 +31,7 @@ def build_config(raw: dict[str, Any], overrides: Iterable[str] = (), *, where: s
         changes = merge(changes, parse_override(override))
     presets: dict[str, Any] = raw.get("presets", {})
     base = {key: value for key, value in raw.items() if key != "presets"}
-    chosen = changes.get("preset", base.get("preset"))
+    chosen = changes.get("preset")
     if chosen is not None and chosen not in presets:
         known = ", ".join(presets) or "none"
         raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")
@@ -45,16 +45,23 @@ def build_config(raw: dict[str, Any], overrides: Iterable[str] = (), *, where: s
 
 def _read(recipe: str) -> dict[str, Any]:
     if recipe in shipped():
-        text = resources.files("rbprune.recipes").joinpath(f"{recipe}.toml").read_text()
-    elif recipe.endswith(".toml") and Path(recipe).is_file():
-        text = Path(recipe).read_text()
-    else:
-        hint = nearest(recipe, shipped())
-        raise ConfigError(f"there is no recipe {recipe!r}{hint}; shipped are {', '.join(shipped())}; or give a .toml file")
+        return _parse(resources.files("rbprune.recipes").joinpath(f"{recipe}.toml").read_text(), recipe)
+    if recipe.endswith(".toml") and Path(recipe).is_file():
+        return read_toml(Path(recipe))
+    hint = nearest(recipe, shipped())
+    raise ConfigError(f"there is no recipe {recipe!r}{hint}; shipped are {', '.join(shipped())}; or give a .toml file")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file."""
+    return _parse(path.read_text(), str(path))
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{recipe} is not valid TOML: {error}") from error
+        raise ConfigError(f"{where} is not valid TOML: {error}") from error
 
 
 def parse_override(text: str) -> dict[str, Any]:

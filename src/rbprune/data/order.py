@@ -9,13 +9,16 @@ from rbprune.errors import ConfigError, DataError
 _MASK = (1 << 64) - 1
 
 
-def mix(seed: int, k: int) -> int:
-    """One well-spread 64-bit seed per pair, by two rounds of SplitMix64.
+def mix(*numbers: int) -> int:
+    """One well-spread 64-bit seed per tuple of integers, by a round of SplitMix64 for each.
 
     >>> mix(0, 1) != mix(1, 0)
     True
     """
-    return _splitmix(_splitmix(seed) ^ k)
+    state = 0
+    for number in numbers:
+        state = _splitmix(state ^ number)
+    return state
 
 
 def _splitmix(value: int) -> int:

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.config import FinetuneConfig, OptimConfig, PruneConfig
+from rbprune.data.order import mix
 from rbprune.methods import Stage
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
 from rbprune.train.engine import Engine, call
 from rbprune.train.objective import Loss, check_finite, data_loss, distillation
 from rbprune.train.optim import learning_rate, make_optimizer
 from rbprune.train.settle import Settling
-from rbprune.train.stream import Stream, mix
+from rbprune.train.stream import Stream
 
 Kind = Literal["pretrain", "prune", "finetune"]
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from rbprune.artifact import state_tensors
 from rbprune.config import Config
+from rbprune.data.order import mix
 from rbprune.pruner import Pruner
 from rbprune.recipe import to_toml
 from rbprune.report.console import stage_line
@@ -31,7 +32,7 @@ from rbprune.train.evaluate import evaluate
 from rbprune.train.interrupt import Interrupted, Signals
 from rbprune.train.objective import Loss
 from rbprune.train.phase import Kind, Phase, PhaseRun
-from rbprune.train.stream import Stream, mix
+from rbprune.train.stream import Stream
 
 CHECKPOINTS = "checkpoints"
 
@@ -102,12 +103,14 @@ class Runner:
         self._current: PhaseRun | None = None
         self._pending: Checkpoint | None = None
         self._saved = self._clock = time.monotonic()
-        self._steps_before = 0
+        self._notes: list[tuple[str, dict[str, Any]]] = []
 
     def _phases(self) -> list[Phase]:
         config, phases = self.config, []
         if config.pretrain is not None and config.model.weights is None:
             phases.append(Phase(0, "pretrain", config.pretrain))
+        if config.task == "train":
+            return phases
         for number in range(len(self.pruner)):
             phases.append(Phase(len(phases), "prune", config.prune, number))
         return [*phases, Phase(len(phases), "finetune", config.finetune)]
@@ -118,6 +121,11 @@ class Runner:
         self.log = EventLog(where / "events.jsonl" if where else None)
         self.board = TensorBoard(where / "tb" if where else None)
         quiet = None if self.engine.main else False
+        if not self.log.events:
+            self._announce()
+        for event, fields in self._notes:
+            self.log.write(event, **fields)
+            self.console.print(fields.get("message") or f"resuming from {fields['checkpoint']}", markup=False)
         try:
             with self.engine.threads(), torch.random.fork_rng(devices=[]), Signals() as signals:
                 with Progress(self.console, enabled=quiet) as self.progress:
@@ -132,13 +140,20 @@ class Runner:
         """Bring a fresh runner to where the checkpoint was taken."""
         values = checkpoint.values
         self.state = State(**values["state"])
-        kept = {name: set(site["kept"]) for name, site in values["sites"].items()}
-        self.graph.remove({n: [c for c in range(self.graph[n].original) if c not in k] for n, k in kept.items()})
         dense = checkpoint.group("teacher")
         if dense:
-            self.teacher = copy.deepcopy(self.model) if not any(values["pruned"]) else None
+            self.teacher = copy.deepcopy(self.model).requires_grad_(False)
+            self.teacher.load_state_dict(dense)
+            self.engine.place(self.teacher)
+        for name, site in values["sites"].items():
+            kept = set(site["kept"])
+            self.graph.remove({name: [c for c in range(site["channels"]) if c not in kept]})
         self.model.load_state_dict(checkpoint.group("model"))
         self._pending = checkpoint
+
+    def note_resume(self, path: Path, damaged: list[str]) -> None:
+        """Say from where the run goes on, once it does."""
+        self._notes = [*(("warning", {"message": text}) for text in damaged), ("resume", {"checkpoint": path.name})]
 
     # phases
 
@@ -190,6 +205,9 @@ class Runner:
         if self.feed.test is not None:
             self.state.error_before = self._evaluate(self.feed.test)
         self.state.started = True
+        self.log.write("dense", error_before=self.state.error_before)
+
+    def _announce(self) -> None:
         self.log.write(
             "start",
             version=metadata.version("rbprune"),
@@ -203,7 +221,6 @@ class Runner:
             macs=self.dense[0],
             params=self.dense[1],
             sites={site.name: site.original for site in self.graph.sites},
-            error_before=self.state.error_before,
             layers=self.dense_layers,
         )
 
@@ -286,8 +303,7 @@ class Runner:
         self.log.write(
             "epoch", phase=phase.kind, stage=phase.stage, epoch=epoch, epochs=epochs, seconds=meter.seconds, **values
         )
-        step = self._steps_before + len(self.log.events)
-        self.board.scalars(step, **{f"{phase.kind}/{k}": v for k, v in values.items() if v is not None})
+        self.board.scalars(len(self.log.events), **{f"{phase.kind}/{k}": v for k, v in values.items() if v is not None})
         if phase.kind != "prune":
             error = "" if self.state.val_error is None else f"  val error {self.state.val_error:.2f} %"
             self.progress.log(f"{phase.kind} {epoch}/{epochs}  loss {values['loss']:.4f}{error}  ({meter.seconds:.0f} s)")

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rbprune.data.order import mix
 from rbprune.data.source import Source
 from rbprune.errors import DataError
 
@@ -25,17 +26,6 @@ class Stream(Protocol):
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from batch ``start`` on."""
-
-
-def mix(*numbers: int) -> int:
-    """One 63-bit seed out of several integers (splitmix64 steps); near inputs give unrelated seeds."""
-    state = 0
-    for number in numbers:
-        state = (state + number + 0x9E3779B97F4A7C15) & (1 << 64) - 1
-        state = ((state ^ state >> 30) * 0xBF58476D1CE4E5B9) & (1 << 64) - 1
-        state = ((state ^ state >> 27) * 0x94D049BB133111EB) & (1 << 64) - 1
-        state ^= state >> 31
-    return state >> 1
 
 
 @dataclass

@@ -1,0 +1,84 @@
+"""``rbprune.prune``: a trained model, a loader, one call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch.nn.functional as F
+from rich.console import Console
+from torch import nn
+
+from rbprune.artifact import save_model
+from rbprune.config import Config
+from rbprune.errors import ConfigError
+from rbprune.files import write_atomic
+from rbprune.graph import Plan
+from rbprune.recipe import build_config, to_toml
+from rbprune.report.html import write_report
+from rbprune.train.objective import Loss
+from rbprune.train.runner import Feed, Runner
+from rbprune.train.stream import Batch, LoaderStream
+
+DEFAULTS: dict[str, Any] = {
+    "data": {"name": "loader"},
+    "prune": {"epochs": 2, "lr": 1e-3, "optimizer": "adam", "rate_lr": 1e-2, "price": {"nats_per_example": 2.0}},
+    "finetune": {"epochs": 5, "lr": 1e-3, "optimizer": "adam", "decay": "cosine"},
+}
+
+
+@dataclass
+class Result:
+    """A pruned model and how it came about."""
+
+    model: nn.Module
+    plan: Plan
+    summary: dict[str, Any]
+    events: list[dict[str, Any]]
+    config: Config
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a run folder: weights, plan, settings, events, summary and report."""
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise ConfigError(f"{folder} exists and is not empty; choose another folder")
+        save_model(folder, self.model, self.plan)
+        write_atomic(folder / "config.toml", to_toml(self.config))
+        write_atomic(folder / "events.jsonl", "".join(json.dumps(event) + "\n" for event in self.events))
+        write_report(folder)
+        write_atomic(folder / "summary.json", json.dumps(self.summary, indent=2))
+        return folder
+
+
+def prune(
+    model: nn.Module,
+    train_loader: Iterable[Batch],
+    *,
+    example_inputs: Any,
+    val_loader: Iterable[Batch] | None = None,
+    test_loader: Iterable[Batch] | None = None,
+    method: str = "rbp",
+    loss_fn: Loss = F.cross_entropy,
+    dataset_size: int | None = None,
+    seed: int = 0,
+    options: Iterable[str] = (),
+    console: Console | None = None,
+) -> Result:
+    """Prune a trained model in place and fine-tune it.
+
+    ``loss_fn(outputs, targets)`` is a mean negative log-likelihood. ``dataset_size`` is asked of the loader when it
+    is not given. ``options`` are settings as on the command line, such as ``"prune.price={nats=20}"`` or
+    ``"finetune.epochs=10"``. Errors before and after are measured on ``test_loader``, or else on ``val_loader``.
+    """
+    raw = {**DEFAULTS, "seed": seed, "model": {"name": type(model).__name__}}
+    config = build_config(raw, [f"prune.method={method}", *options], where="options")
+    train = LoaderStream(train_loader, dataset_size)
+    val = None if val_loader is None else LoaderStream(val_loader)
+    test = val if test_loader is None else LoaderStream(test_loader)
+    feed = Feed(train=lambda batch_size: train, val=val, test=test)
+    runner = Runner(config, model, example_inputs, feed, loss_fn, console=console)
+    summary = runner.run()
+    return Result(model, runner.graph.plan(), summary, runner.log.events, config)

@@ -1,0 +1,37 @@
+"""The ``rbprune`` command: verbs, errors for people, exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+from cyclopts import App
+from rich.console import Console
+
+from rbprune.cli.count import count
+from rbprune.cli.demo import demo
+from rbprune.cli.inspect import inspect
+from rbprune.cli.prune import prune
+from rbprune.cli.resume import resume
+from rbprune.cli.train import train
+from rbprune.errors import RbpruneError
+from rbprune.train.interrupt import Interrupted
+
+app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
+for verb in (demo, train, prune, resume, inspect, count):
+    app.command(verb)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point; the exit code is 0 only on success."""
+    try:
+        app(arguments)
+    except Interrupted as stop:
+        _complain(str(stop))
+        sys.exit(stop.exit_code)
+    except RbpruneError as error:
+        _complain(f"error: {error}")
+        sys.exit(1)
+
+
+def _complain(text: str) -> None:
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,54 @@
+"""Parameters and output that verbs share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+from torch import Tensor, nn
+
+from rbprune import models
+from rbprune.errors import ConfigError
+from rbprune.graph import ChannelGraph, trace
+from rbprune.report.console import summary_table
+
+Set = Annotated[list[str], Parameter(name="--set", negative=(), help="change a setting: key=value; may be repeated")]
+Json = Annotated[bool, Parameter(name="--json", negative=(), help="print JSON and nothing else on standard output")]
+Out = Annotated[Path, Parameter(name="--out", help="the run folder; must be new or empty")]
+Input = Annotated[str | None, Parameter(name="--input", help="shape of one example, such as 3x224x224")]
+
+
+def command() -> list[str]:
+    """The command as it was given, for the report."""
+    return ["rbprune", *sys.argv[1:]]
+
+
+def show_summary(summary: dict[str, Any], folder: Path, as_json: bool) -> None:
+    """The end of a run, for people or for programs."""
+    if as_json:
+        print(json.dumps(summary, indent=2))
+        return
+    console = Console()
+    summary_table(summary, console)
+    console.print(f"report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+
+
+def traced(name: str, shape: str | None) -> ChannelGraph:
+    """The channel graph of a model that is named on the command line."""
+    model = models.build(name)
+    return trace(model, example(name, model, shape))
+
+
+def example(name: str, model: nn.Module, shape: str | None) -> Tensor:
+    """An input for it."""
+    if shape is None:
+        return models.example_input(name, model)
+    try:
+        sizes = tuple(int(size) for size in shape.split("x"))
+    except ValueError as error:
+        raise ConfigError(f"--input is a shape such as 3x224x224; this is {shape!r}") from error
+    return models.example_input(name, model, sizes)

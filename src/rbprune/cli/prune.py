@@ -1,0 +1,18 @@
+"""``rbprune prune``."""
+
+from __future__ import annotations
+
+from rbprune.cli.options import Json, Out, Set, command, show_summary
+from rbprune.recipe import load_recipe
+from rbprune.session import start
+
+
+def prune(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None:  # noqa: A002, B006
+    """Prune a trained network and fine-tune it.
+
+    Parameters
+    ----------
+    recipe
+        A shipped recipe (such as lenet5-mnist) or a TOML file.
+    """
+    show_summary(start(load_recipe(recipe, set), out, command=command()), out, json)

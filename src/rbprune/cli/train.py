@@ -1,0 +1,24 @@
+"""``rbprune train``."""
+
+from __future__ import annotations
+
+from rbprune.cli.options import Json, Out, Set, command, show_summary
+from rbprune.errors import ConfigError
+from rbprune.recipe import load_recipe
+from rbprune.session import start
+
+
+def train(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None:  # noqa: A002, B006
+    """Train the dense network of a recipe; its weights end in OUT/model.safetensors.
+
+    Parameters
+    ----------
+    recipe
+        A shipped recipe (such as lenet5-mnist) or a TOML file with a [pretrain] section.
+    """
+    config = load_recipe(recipe, ["task=train", *set])
+    if config.pretrain is None:
+        raise ConfigError(f"recipe {recipe!r} has no [pretrain] section; it prunes a network that is trained already")
+    if config.model.weights is not None:
+        raise ConfigError(f"recipe {recipe!r} starts from {config.model.weights}; leave model.weights out to train")
+    show_summary(start(config, out, command=command()), out, json)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import torch
+
+from rbprune.data import load
+from rbprune.data.embedded.make import make
+from rbprune.data.mnist import read_mnist, read_subset
+from rbprune.errors import DataError
+
+DATA = os.environ.get("RBPRUNE_DATA")
+
+
+@pytest.mark.parametrize("folder", [".", "raw", "MNIST/raw"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_files_are_found_where_downloads_put_them(
+    mnist_files: Callable[..., Path], folder: str, compressed: bool
+) -> None:
+    path = mnist_files(folder, compressed=compressed)
+    images, labels = read_mnist(path, "train")
+    assert images.shape == (40, 1, 28, 28) and images.dtype == torch.uint8
+    assert labels.tolist() == [i % 10 for i in range(40)]
+
+
+def test_missing_files_are_named_with_the_way_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        load("mnist", tmp_path)
+    for part in ("train-images-idx3-ubyte.gz", str(tmp_path / "MNIST/raw"), "--set data.path=DIR", "mnist-subset"):
+        assert part in str(caught.value)
+
+
+def test_a_label_that_is_no_digit_is_named(mnist_files: Callable[..., Path]) -> None:
+    path = mnist_files()
+    file = path / "train-labels-idx1-ubyte"
+    raw = bytearray(file.read_bytes())
+    raw[8 + 17] = 10
+    file.write_bytes(raw)
+    with pytest.raises(DataError, match="train-labels-idx1-ubyte: label 10 of example 17 is not one of 0 to 9"):
+        read_mnist(path, "train")
+
+
+def test_images_and_labels_must_belong_together(mnist_files: Callable[..., Path]) -> None:
+    path = mnist_files()
+    (path / "train-labels-idx1-ubyte").write_bytes((path / "t10k-labels-idx1-ubyte").read_bytes())
+    with pytest.raises(DataError, match=r"holds 40 images but .* 20 labels"):
+        read_mnist(path, "train")
+
+
+@pytest.mark.parametrize(("part", "each"), [("train", 600), ("t10k", 100)])
+def test_the_embedded_part_has_as_many_of_every_digit(part: str, each: int) -> None:
+    images, labels = read_subset(part)
+    assert labels.bincount().tolist() == [each] * 10
+    assert images.shape == (10 * each, 1, 28, 28)
+    assert len(set(labels[:10].tolist())) > 3, "the digits are mixed, not one after the other"
+    assert 0.1307 - 0.005 < images.float().mean() / 255 < 0.1307 + 0.005
+
+
+def test_the_embedded_part_is_small_and_attributed() -> None:
+    folder = files("rbprune.data") / "embedded"
+    sizes = [len(f.read_bytes()) for f in folder.iterdir() if f.name.endswith(".gz")]
+    assert len(sizes) == 4 and sum(sizes) < 2_000_000
+    notice = (folder / "NOTICE.md").read_text()
+    assert all(word in notice for word in ("LeCun", "Cortes", "Burges", "CC BY-SA 3.0"))
+
+
+@pytest.mark.skipif(DATA is None, reason="RBPRUNE_DATA names no folder with MNIST")
+def test_the_embedded_part_can_be_made_again(tmp_path: Path) -> None:
+    assert DATA is not None
+    for name, content in make(Path(DATA)).items():
+        (tmp_path / name).write_bytes(content)
+    for part in ("train", "t10k"):
+        for made, embedded in zip(read_mnist(tmp_path, part), read_subset(part), strict=True):
+            assert torch.equal(made, embedded)
