@@ -13,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from rbprune.errors import UnprunableError, nearest
 from rbprune.graph.plan import Plan
 from rbprune.graph.sites import Part, Role, Site
-from rbprune.graph.surgery import keep_positions
+from rbprune.graph.surgery import axis_width, keep_positions
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ class ChannelGraph:
         return self._modules[name]
 
     def _axis_width(self, module: str, role: Role) -> int:
-        weight = self._modules[module].weight
-        return int(weight.shape[1 if role == "in" else 0]) if weight is not None else 0
+        return axis_width(self._modules[module], role)
 
     def places(self, site: Site, part: Part) -> Tensor:
         """Positions now, on the part's axis, of the channels that are left: [channels, positions per channel]."""

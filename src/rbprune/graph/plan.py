@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rbprune.errors import ModelError
-from rbprune.graph.surgery import keep_positions
+from rbprune.graph.surgery import axis_width, keep_positions
 
 VERSION = 1
 
@@ -59,13 +59,13 @@ def apply_plan(model: nn.Module, plan: Plan) -> nn.Module:
             f"the plan changes {missing[0]!r}, which this {type(model).__name__} does not have; "
             "build the same network that was pruned, unpruned"
         )
-    for name, axes in plan.axes.items():
-        for role, kept in axes.items():
-            try:
-                keep_positions(modules[name], role, torch.tensor(kept, dtype=torch.long))  # type: ignore[arg-type]
-            except IndexError as error:
-                raise ModelError(
-                    f"the plan keeps position {max(kept)} of {name!r} ({role}), which has fewer; "
-                    "build the same network that was pruned, with its original width"
-                ) from error
+    axes = [(modules[name], role, kept, name) for name, roles in plan.axes.items() for role, kept in roles.items()]
+    for module, role, kept, name in axes:
+        if max(kept) >= axis_width(module, role):  # type: ignore[arg-type]
+            raise ModelError(
+                f"the plan keeps position {max(kept)} of {name!r} ({role}), which has fewer; "
+                "build the same network that was pruned, with its original width"
+            )
+    for module, role, kept, _ in axes:
+        keep_positions(module, role, torch.tensor(kept, dtype=torch.long))  # type: ignore[arg-type]
     return model

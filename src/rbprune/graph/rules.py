@@ -114,7 +114,7 @@ def same_shape(walk: Walk, node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
 
 def reshape(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """view and reshape: exact as long as the sizes written in the model do not bind the channels."""
-    result = _call(node, (x, *args), kwargs)
+    result = x.reshape(*args, **kwargs)  # identities are expanded, so that a view of them may not exist
     sizes = node.args[1:] if not isinstance(node.args[1], tuple | list) else node.args[1]
     varying = [d for d in range(result.dim()) if compact(result)[0].shape[d] > 1 and _varies(result, d)]
     for d in varying:

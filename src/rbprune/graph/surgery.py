@@ -14,6 +14,12 @@ from rbprune.errors import UnprunableError
 from rbprune.graph.sites import Role
 
 
+def axis_width(module: nn.Module, role: Role) -> int:
+    """Positions on one axis of ``module``."""
+    widths = [getattr(module, name).shape[dim] for name, dim in _tensors(module, role) if getattr(module, name) is not None]
+    return int(widths[0]) if widths else int(module.num_features)  # type: ignore[arg-type]
+
+
 def keep_positions(module: nn.Module, role: Role, keep: Tensor, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Keep only the positions ``keep`` of one axis of ``module``, in place."""
     for name, dim in _tensors(module, role):

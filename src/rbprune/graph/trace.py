@@ -78,8 +78,9 @@ def _run(shapes: _Shapes, inputs: tuple[Any, ...]) -> Any:
         return shapes.run(*inputs)
     except Exception as error:
         given = [tuple(i.shape) if isinstance(i, Tensor) else type(i).__name__ for i in inputs]
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(
-            f"the model's forward fails on the example inputs {given}: {error}; pass example_inputs that it accepts"
+            f"the model's forward fails on the example inputs {given}: {reason}; pass example_inputs that it accepts"
         ) from error
 
 

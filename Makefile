@@ -1,0 +1,53 @@
+# On Linux, PyPI's torch brings CUDA. For the CPU build:
+#   make setup PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# pip also obeys this in the isolated environment where it builds the package
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test slow bench format wheel clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with the pinned dependencies (again only when they change)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "rbprune needs Python 3.11 or newer; run make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -e '.[dev,vision]'
+	touch $(STAMP)
+
+demo: setup ## train, prune and fine-tune a small network; ends in runs/demo/report.html
+	$(BIN)/rbprune demo --out runs/demo
+
+test: setup ## lint, format check, types, tests (all that CI runs)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest -m "not slow"
+
+slow: setup ## the tests that take minutes or need real data
+	$(BIN)/pytest -m slow
+
+bench: setup ## what a training step with noise costs beside a plain one
+	@set -e; found=; for file in benchmarks/*.py; do \
+	  [ -e "$$file" ] || continue; found=1; echo "$$file"; $(BIN)/python "$$file"; \
+	done; [ -n "$$found" ] || echo "benchmarks/ holds no script yet"
+
+format: setup ## format, and repair what can be repaired
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+wheel: setup ## build dist/*.whl and dist/*.tar.gz
+	$(BIN)/python -m build
+
+clean: ## remove .venv, builds and caches; runs/ stays
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,11 @@
+"""Shared by all tests: one thread, a fixed seed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)

@@ -1,0 +1,53 @@
+"""Prices in nats."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rbprune import Price, models, trace
+from rbprune.errors import ConfigError
+from rbprune.methods.price import MIN_NATS
+
+
+def test_macs_of_a_channel_are_its_filter_and_its_columns() -> None:
+    graph = trace(models.build("lenet5"), torch.zeros(1, 1, 28, 28))
+    assert graph.macs() == 20 * 25 * 24**2 + 50 * 20 * 25 * 8**2 + 800 * 500 + 500 * 10
+    first, second, third = graph.sites
+    assert graph.macs_per_channel(first) == 25 * 24**2 + 50 * 25 * 8**2
+    assert graph.macs_per_channel(second) == 20 * 25 * 8**2 + 16 * 500
+    assert graph.macs_per_channel(third) == 800 + 10
+    before = graph.macs()
+    per_channel = graph.macs_per_channel(second)
+    graph.remove({"conv2": [3]})
+    assert before - graph.macs() == per_channel, "the price is about what really disappears"
+
+
+def test_the_price_follows_the_network_as_it_is_now() -> None:
+    graph = trace(models.build("lenet5"), torch.zeros(1, 1, 28, 28))
+    price = Price(nats_per_mmac=60_000)
+    before = price.of(graph, graph["conv2"])
+    graph.remove({"conv1": range(10)})
+    after = price.of(graph, graph["conv2"])
+    assert float(before[0]) == pytest.approx(60_000 * (20 * 25 * 64 + 16 * 500) / 1e6)
+    assert float(after[0]) == pytest.approx(60_000 * (10 * 25 * 64 + 16 * 500) / 1e6)
+
+
+def test_a_cheap_channel_still_pays_the_papers_price() -> None:
+    graph = trace(models.build("lenet5"), torch.zeros(1, 1, 28, 28))
+    assert Price(nats_per_mmac=1).of(graph, graph["fc1"]).tolist() == [MIN_NATS] * 500
+    assert Price(nats=3).of(graph, graph["fc1"])[0] == 3
+
+
+def test_nats_per_example_does_not_depend_on_size() -> None:
+    graph = trace(models.build("lenet5"), torch.zeros(1, 1, 28, 28))
+    price = Price(nats_per_example=2).resolve(graph, 1000)
+    assert price.nats_per_mmac == pytest.approx(2 * 1000 / (graph.macs() / 1e6))
+    with pytest.raises(ConfigError, match="must be resolved"):
+        Price(nats_per_example=2).of(graph, graph["fc1"])
+
+
+@pytest.mark.parametrize("values", [{}, {"nats": 1, "nats_per_mmac": 2}, {"nats": -1}, {"nats_per_example": 0.0}])
+def test_exactly_one_positive_number(values: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="one positive number"):
+        Price(**values)

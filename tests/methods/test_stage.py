@@ -1,0 +1,188 @@
+"""Noise on the consumers' input, inference of rates, and the cut."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rbprune import Price, Pruner, models, trace
+from rbprune.bayes import dirac
+from rbprune.methods import Stage
+from tests.networks import relative_error, scramble, stripes, tiny_cnn
+
+
+def stage_of(model: nn.Module, names: list[str], example: Tensor, **options: object) -> Stage:
+    return Stage(trace(model, example), names, dataset_size=100, price=Price(nats=20), **options)  # type: ignore[arg-type]
+
+
+def test_kl_is_the_sum_over_channels_divided_by_the_data_set() -> None:
+    stage = stage_of(tiny_cnn(), ["0", "4"], torch.zeros(1, 1, 8, 8))
+    with torch.no_grad():
+        stage.noise.rate.uniform_(0.1, 0.9)
+    rates = torch.cat(list(stage.rates.values()))
+    assert stage.kl().item() == pytest.approx(float(dirac.kl(rates, 0.025).sum()) / 100, rel=1e-6)
+
+
+@pytest.mark.parametrize("per", ["example", "batch"])
+def test_noise_multiplies_the_input_of_the_consumer(per: str) -> None:
+    model = scramble(tiny_cnn()).train()
+    x = torch.randn(5, 1, 8, 8, dtype=torch.float64)
+    stage = stage_of(model, ["4"], x, noise=per, rate_init=0.4)
+    seen: list[tuple[Tensor, Tensor]] = []
+    plain = model[:8](x).detach()
+    model[8].register_forward_hook(lambda module, args, output: seen.append((args[0], output)))
+    torch.manual_seed(3)
+    model(x)
+    factor = (seen[0][0] / plain).view(5, 12, 16)
+    expected = factor.nanmean(2, keepdim=True).expand_as(factor)
+    assert relative_error(expected.nan_to_num(), torch.where(factor.isnan(), expected, factor).nan_to_num()) < 1e-6
+    torch.manual_seed(3)
+    xi = torch.randn(5 if per == "example" else 1, 12)
+    theta = (0.6 + (0.4 * 0.6) ** 0.5 * xi).expand(5, 12).double()
+    seen_theta = factor.nanmean(2)
+    assert relative_error(theta[~seen_theta.isnan()], seen_theta[~seen_theta.isnan()]) < 1e-5
+
+
+def test_all_consumers_of_a_channel_see_the_same_noise() -> None:
+    class Fork(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c, self.d = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(4, 2), nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.a(x)
+            return self.d(torch.cat([self.b(y), self.c(y)], 1))
+
+    model = Fork()
+    stage_of(model, ["a"], torch.zeros(2, 3), rate_init=0.5)
+    seen: dict[str, Tensor] = {}
+    for name in "bc":
+        getattr(model, name).register_forward_hook(lambda m, args, out, name=name: seen.__setitem__(name, args[0]))
+    model(torch.randn(6, 3))
+    first = seen["b"]
+    assert torch.equal(first, seen["c"])
+    model(torch.randn(6, 3))
+    assert not torch.equal(first, seen["b"]), "every forward pass draws anew"
+
+
+def test_evaluation_uses_the_mean_and_folding_makes_it_the_weights_own() -> None:
+    model = scramble(tiny_cnn())
+    x = torch.randn(3, 1, 8, 8, dtype=torch.float64)
+    stage = stage_of(model, ["0", "4", "8"], x)
+    with torch.no_grad():
+        stage.noise.rate.uniform_(0.0, 0.45)
+        noisy_mean = model(x)
+        plan = stage.finish(batches=[])
+        assert relative_error(noisy_mean, model(x)) < 1e-6
+    assert all(before == after for before, after in plan.channels.values())
+    assert not model._forward_pre_hooks
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_cut_is_thresholding_the_noise() -> None:
+    model = scramble(tiny_cnn())
+    x = torch.randn(3, 1, 8, 8, dtype=torch.float64)
+    stage = stage_of(model, ["0", "4"], x)
+    with torch.no_grad():
+        stage.noise.rate.uniform_(0.0, 1.0)
+        drop = {name: (rate > 0.5).nonzero().flatten().tolist() for name, rate in stage.rates.items()}
+        with stage.graph.mask(drop):
+            masked = model(x)
+        result = stage.finish(batches=[])
+        assert relative_error(masked, model(x)) < 1e-6
+    assert {n: before - after for n, (before, after) in result.channels.items()} == {n: len(d) for n, d in drop.items()}
+
+
+def test_the_last_channel_is_spared_with_a_warning() -> None:
+    model = tiny_cnn()
+    stage = stage_of(model, ["0"], torch.zeros(1, 1, 8, 8))
+    with torch.no_grad():
+        stage.noise.rate.copy_(torch.tensor([0.99, 0.98, 0.9, 0.97, 0.99, 0.99]))
+    with pytest.warns(UserWarning, match="every channel of '0' was redundant"):
+        result = stage.finish(batches=[])
+    assert result.guarded == ["0"]
+    assert model[0].out_channels == 1
+    assert stage.graph["0"].alive.tolist() == [2]
+
+
+def test_an_unneeded_channel_is_found_and_a_needed_one_is_kept() -> None:
+    """A channel that feeds nothing must go, one that carries the label must stay."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(2))
+        model[1].weight.copy_(torch.tensor([[8.0, 0.0], [-8.0, 0.0]]))
+        for layer in model:
+            layer.bias.zero_()
+    pruner = Pruner(model, torch.zeros(1, 2), dataset_size=1000, price=Price(nats=20))
+    stage = pruner.stage(0)
+    optimizer = torch.optim.Adam([stage.noise.rate], lr=1e-2)
+    for _ in range(1500):
+        x = torch.randn(64, 2)
+        x[:, 0] = x[:, 0].sign()
+        loss = F.cross_entropy(model(x), (x[:, 0] < 0).long()) + stage.kl()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        stage.clamp()
+    rate = stage.rates["0"]
+    assert rate[0] < 0.1
+    assert float(rate[1]) == pytest.approx(float(dirac.optimal_rate(torch.tensor(0.025))), abs=0.02)
+
+
+def test_own_loop_ends_smaller_and_recalibrated() -> None:
+    torch.manual_seed(0)
+    model = tiny_cnn()
+    x, y = stripes(512)
+    pruner = Pruner(model, x[:2], dataset_size=512, price=Price(nats=40))
+    before = pruner.graph.macs()
+    names = []
+    for stage in pruner:
+        names.append(stage.names)
+        optimizer = torch.optim.Adam(stage.param_groups(lr=3e-3, rate_lr=3e-2))
+        for step in range(120):
+            rows = slice(step % 8 * 64, step % 8 * 64 + 64)
+            loss = F.cross_entropy(model(x[rows]), y[rows]) + stage.kl()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            stage.clamp()
+    assert names == [["0"], ["4"], ["8"]]
+    assert pruner.graph.macs() < before / 2
+    test_x, test_y = stripes(300, seed=1)
+    assert float((model.eval()(test_x).argmax(1) == test_y).float().mean()) > 0.9
+    assert pruner.plan.axes["0"]["out"] == pruner.graph["0"].alive.tolist()
+
+
+def test_noise_works_on_every_site_of_a_concatenation() -> None:
+    class Concat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(3, 5), nn.Linear(9, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.c(torch.cat([self.a(x), self.b(x)], 1))
+
+    model = Concat().double()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    stage = stage_of(model, ["b"], x)
+    with torch.no_grad():
+        stage.noise.rate.copy_(torch.tensor([0.1, 0.2, 0.3, 0.9, 0.9]))
+        y = torch.cat([model.a(x), model.b(x) * torch.tensor([0.9, 0.8, 0.7, 0.1, 0.1], dtype=torch.float64)], 1)
+        assert relative_error(F.linear(y, model.c.weight, model.c.bias), model.eval()(x)) < 1e-6
+        stage.finish(batches=[])
+        wanted = y.clone()
+        wanted[:, 7:] = 0
+        assert model.c.in_features == 7
+        assert model(x).shape == (4, 2)
+
+
+def test_rrbp_stage_touches_every_block_of_a_residual_network() -> None:
+    model = models.build("resnet20-cifar")
+    pruner = Pruner(model, torch.zeros(1, 3, 32, 32), dataset_size=100, method="rrbp")
+    stage = pruner.stage(0)
+    model.train()(torch.randn(2, 3, 32, 32)).sum().backward()
+    assert stage.noise.rate.grad is not None
+    assert bool((stage.noise.rate.grad != 0).all())

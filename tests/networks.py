@@ -1,0 +1,62 @@
+"""Networks and helpers that several tests use."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rbprune.graph import ChannelGraph
+
+
+def tiny_cnn(channels: int = 6) -> nn.Sequential:
+    """Two convolutions, batch norm, flatten, two linear layers, for inputs of 1 x 8 x 8."""
+    return nn.Sequential(
+        nn.Conv2d(1, channels, 3, padding=1),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(channels, 2 * channels, 3, padding=1),
+        nn.BatchNorm2d(2 * channels),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(2 * channels * 16, 12),
+        nn.ReLU(),
+        nn.Linear(12, 3),
+    )
+
+
+def stripes(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Images of 1 x 8 x 8 in three classes that a small network learns at once: rows, columns, neither."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(3, (count,), generator=generator)
+    images = 0.3 * torch.randn(count, 1, 8, 8, generator=generator)
+    images[labels == 0, :, ::2, :] += 1
+    images[labels == 1, :, :, ::2] += 1
+    return images, labels
+
+
+def scramble(model: nn.Module) -> nn.Module:
+    """Random batch-norm statistics and affine parameters, as after training; evaluation mode, float64."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
+    return model.double().eval()
+
+
+def random_drop(graph: ChannelGraph, seed: int = 0) -> dict[str, list[int]]:
+    """For every site a random set of channels to remove, at least one and never all."""
+    generator = torch.Generator().manual_seed(seed)
+    drop = {}
+    for site in graph.sites:
+        if site.channels > 1:
+            count = int(torch.randint(1, site.channels, (1,), generator=generator))
+            drop[site.name] = torch.randperm(site.channels, generator=generator)[:count].tolist()
+    return drop
+
+
+def relative_error(a: Tensor, b: Tensor) -> float:
+    """Largest difference over largest value."""
+    return float((a - b).abs().max() / a.abs().max().clamp_min(1e-30))
