@@ -54,7 +54,7 @@ def main() -> None:
     dense = pruner.graph.macs()
     for stage in pruner:
         optimizer = torch.optim.Adam(stage.param_groups(lr=1e-3, rate_lr=3e-2))
-        for _ in range(5):
+        for _ in range(10):
             for x, y in batches(images, targets):
                 loss = negative_log_likelihood(model(x), y) + stage.kl()  # already divided by dataset_size
                 optimizer.zero_grad()
@@ -66,9 +66,9 @@ def main() -> None:
     print(f"MACs {dense} -> {pruner.graph.macs()}; fine-tune as you like from here")
 
     with torch.no_grad():
-        wide = rbprune.apply_plan(Net(), pruner.plan)  # a fresh network with the same cuts
-        wide.load_state_dict(model.state_dict())
-        assert torch.equal(wide.eval()(images), model.eval()(images))
+        fresh = rbprune.apply_plan(Net(), pruner.plan)  # a fresh network with the same cuts
+        fresh.load_state_dict(model.state_dict())
+        assert torch.equal(fresh.eval()(images), model.eval()(images))
 
 
 if __name__ == "__main__":

@@ -59,4 +59,5 @@ def random_drop(graph: ChannelGraph, seed: int = 0) -> dict[str, list[int]]:
 
 def relative_error(a: Tensor, b: Tensor) -> float:
     """Largest difference over largest value."""
+    a, b = a.detach(), b.detach()
     return float((a - b).abs().max() / a.abs().max().clamp_min(1e-30))

@@ -12,7 +12,6 @@ from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, Plan, trace
 from rbprune.methods import Price, Stage, schedule
 
-
 DEFAULT_PRICE = Price(nats_per_example=2.0)
 
 
@@ -68,7 +67,11 @@ class Pruner:
     def __iter__(self) -> Iterator[Stage]:
         for number in range(len(self.stages)):
             stage = self.stage(number)
-            yield stage
+            try:
+                yield stage
+            except GeneratorExit:
+                stage.abandon()
+                raise
             stage.finish()
 
     def stage(self, number: int, *, remember: bool = True) -> Stage:

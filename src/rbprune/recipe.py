@@ -16,7 +16,9 @@ from rbprune.errors import ConfigError, nearest
 
 def shipped() -> list[str]:
     """Names of the recipes that come with the package."""
-    return sorted(f.name.removesuffix(".toml") for f in resources.files("rbprune.recipes").iterdir() if f.name.endswith(".toml"))
+    return sorted(
+        f.name.removesuffix(".toml") for f in resources.files("rbprune.recipes").iterdir() if f.name.endswith(".toml")
+    )
 
 
 def load_recipe(recipe: str, overrides: Iterable[str] = ()) -> Config:
@@ -24,14 +26,19 @@ def load_recipe(recipe: str, overrides: Iterable[str] = ()) -> Config:
     return build_config(_read(recipe), overrides, where=f"recipe {recipe!r}")
 
 
-def build_config(raw: dict[str, Any], overrides: Iterable[str] = (), *, where: str = "the settings") -> Config:
-    """Validated settings from plain values; every mistake is named, all at once."""
+def build_config(
+    raw: dict[str, Any], overrides: Iterable[str] = (), *, where: str = "the settings", applied: bool = False
+) -> Config:
+    """Validated settings from plain values; every mistake is named, all at once.
+
+    ``applied``: these are settings as ``to_toml`` wrote them, with the preset in them already.
+    """
     changes: dict[str, Any] = {}
     for override in overrides:
         changes = merge(changes, parse_override(override))
     presets: dict[str, Any] = raw.get("presets", {})
     base = {key: value for key, value in raw.items() if key != "presets"}
-    chosen = changes.get("preset")
+    chosen = None if applied else changes.get("preset", base.get("preset"))
     if chosen is not None and chosen not in presets:
         known = ", ".join(presets) or "none"
         raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")

@@ -66,7 +66,9 @@ def make_runner(config: Config, folder: Path, console: Console | None, command: 
     return Runner(config, model, example, feed, F.cross_entropy, folder=folder, console=console, command=command)
 
 
-def start(config: Config, folder: Path, *, console: Console | None = None, command: list[str] | None = None) -> dict[str, Any]:
+def start(
+    config: Config, folder: Path, *, console: Console | None = None, command: list[str] | None = None
+) -> dict[str, Any]:
     """Run ``config`` into a new folder; returns the summary."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(
@@ -84,7 +86,7 @@ def resume(folder: Path, *, console: Console | None = None, command: list[str] |
         raise CheckpointError(f"{folder} is no run folder (it has no config.toml); start one with 'rbprune prune'")
     if (folder / "summary.json").is_file():
         return json.loads((folder / "summary.json").read_text())
-    config = build_config(read_toml(folder / "config.toml"), where=str(folder / "config.toml"))
+    config = build_config(read_toml(folder / "config.toml"), where=str(folder / "config.toml"), applied=True)
     runner = make_runner(config, folder, console, command or [])
     if not (folder / CHECKPOINTS).is_dir():
         (folder / "events.jsonl").unlink(missing_ok=True)

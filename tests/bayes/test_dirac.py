@@ -17,7 +17,9 @@ EPS2 = st.floats(1e-5, 0.5)
 @given(rate=RATES, eps2=EPS2)
 def test_kl_equals_torch_distributions(rate: float, eps2: float) -> None:
     r, e = torch.tensor([rate], dtype=torch.float64), torch.tensor([eps2], dtype=torch.float64)
-    reference = kl_divergence(Normal(1 - r, (r * (1 - r)).sqrt()), Normal(torch.zeros(1, dtype=torch.float64), e.sqrt()))
+    reference = kl_divergence(
+        Normal(1 - r, (r * (1 - r)).sqrt()), Normal(torch.zeros(1, dtype=torch.float64), e.sqrt())
+    )
     torch.testing.assert_close(dirac.kl(r, e), reference, rtol=1e-9, atol=1e-9)
 
 

@@ -145,7 +145,9 @@ class Cases:
         (Cases.Mean, {"a": 4}, None),
     ],
 )
-def test_each_case_is_exact_or_frozen_by_name(network: type[nn.Module], sites: dict[str, int], reason: str | None) -> None:
+def test_each_case_is_exact_or_frozen_by_name(
+    network: type[nn.Module], sites: dict[str, int], reason: str | None
+) -> None:
     model = scramble(network())
     x = torch.randn(2, 3, 9, 9, dtype=torch.float64)
     graph = trace(model, x)

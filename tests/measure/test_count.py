@@ -45,7 +45,12 @@ def test_json_has_the_totals_and_every_layer() -> None:
 
 @pytest.mark.parametrize(
     ("keep", "message"),
-    [("5-x", "such as 50-63-123; this is '5-x'"), ("21", "asks for 21 channels of 'conv1', which has 20"), ("1-1-1-1", "has 4 numbers, but there are only 3"), ("0", "asks for 0")],
+    [
+        ("5-x", "such as 50-63-123; this is '5-x'"),
+        ("21", "asks for 21 channels of 'conv1', which has 20"),
+        ("1-1-1-1", "has 4 numbers, but there are only 3"),
+        ("0", "asks for 0"),
+    ],
 )
 def test_impossible_widths_are_errors(keep: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

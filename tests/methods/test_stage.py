@@ -156,6 +156,14 @@ def test_own_loop_ends_smaller_and_recalibrated() -> None:
     assert pruner.plan.axes["0"]["out"] == pruner.graph["0"].alive.tolist()
 
 
+def test_leaving_the_loop_takes_the_noise_off() -> None:
+    model = tiny_cnn()
+    for _stage in Pruner(model, torch.zeros(2, 1, 8, 8), dataset_size=10):
+        break
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    assert model[0].out_channels == 6
+
+
 def test_noise_works_on_every_site_of_a_concatenation() -> None:
     class Concat(nn.Module):
         def __init__(self) -> None:

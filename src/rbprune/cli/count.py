@@ -15,7 +15,7 @@ from rbprune.measure.count import Count, count_kept
 Keep = Annotated[str | None, Parameter(name="--keep", help="channels left of the first sites, such as 50-63-123")]
 
 
-def count(model: str, *, keep: Keep = None, input: Input = None, json: Json = False) -> None:  # noqa: A002
+def count(model: str, *, keep: Keep = None, input: Input = None, json: Json = False) -> None:
     """Count multiply-accumulates and weights, of the whole network or with only some channels kept.
 
     Counted are convolutions and linear layers: their MACs for one example, and their weights without biases.

@@ -10,7 +10,7 @@ from rbprune.recipe import load_recipe
 from rbprune.session import start
 
 
-def demo(*, out: Out = Path("runs/demo"), set: Set = [], json: Json = False) -> None:  # noqa: A002, B006
+def demo(*, out: Out = Path("runs/demo"), set: Set = [], json: Json = False) -> None:  # noqa: B006
     """Train, prune and fine-tune a small network on data that comes with the package (about two minutes).
 
     A finished earlier demo in the same folder is replaced.

@@ -10,7 +10,7 @@ from rich.table import Table
 from rbprune.cli.options import Input, Json, traced
 
 
-def inspect(model: str, *, input: Input = None, json: Json = False) -> None:  # noqa: A002
+def inspect(model: str, *, input: Input = None, json: Json = False) -> None:
     """Show which channels of a network can be removed, together with what, and what they cost.
 
     Parameters
@@ -38,7 +38,8 @@ def inspect(model: str, *, input: Input = None, json: Json = False) -> None:  # 
         return
     table = Table(title=f"{model}: {total / 1e6:,.1f} M MACs, {graph.params() / 1e6:,.2f} M weights")
     for heading, justify in (("site", "left"), ("channels", "right"), ("consumers", "left"), ("residual", "left")):
-        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        wrap = heading == "consumers"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=not wrap)  # type: ignore[arg-type]
     table.add_column("kMACs / channel", justify="right")
     table.add_column("share", justify="right")
     for site in graph.sites:

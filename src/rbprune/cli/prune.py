@@ -7,7 +7,7 @@ from rbprune.recipe import load_recipe
 from rbprune.session import start
 
 
-def prune(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None:  # noqa: A002, B006
+def prune(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None:  # noqa: B006
     """Prune a trained network and fine-tune it.
 
     Parameters

@@ -8,7 +8,7 @@ from rbprune.recipe import load_recipe
 from rbprune.session import start
 
 
-def train(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None:  # noqa: A002, B006
+def train(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None:  # noqa: B006
     """Train the dense network of a recipe; its weights end in OUT/model.safetensors.
 
     Parameters

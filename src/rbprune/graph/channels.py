@@ -67,7 +67,7 @@ class ChannelGraph:
 
     def _check(self, site: Site, drop: Sequence[int]) -> list[int]:
         drop = sorted({int(c) for c in drop})
-        if drop and not (0 <= drop[0] and drop[-1] < site.channels):
+        if drop and not (drop[0] >= 0 and drop[-1] < site.channels):
             raise UnprunableError(f"site {site.name!r} has channels 0..{site.channels - 1}; asked to remove {drop[-1]}")
         if len(drop) == site.channels:
             raise UnprunableError(f"removing all {site.channels} channels of {site.name!r} leaves nothing; keep one")

@@ -39,9 +39,13 @@ class Plan:
             raw: Mapping[str, Any] = json.loads(text)
             version, axes, sites = raw["version"], raw["axes"], raw["sites"]
         except (ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"this is not a pruning plan ({error!r}); a plan is the plan.json of a run folder") from error
+            raise ModelError(
+                f"this is not a pruning plan ({error!r}); a plan is the plan.json of a run folder"
+            ) from error
         if version != VERSION:
-            raise ModelError(f"plan version {version!r} is unknown to this rbprune (it reads {VERSION}); upgrade rbprune")
+            raise ModelError(
+                f"plan version {version!r} is unknown to this rbprune (it reads {VERSION}); upgrade rbprune"
+            )
         return Plan(axes, sites)
 
 

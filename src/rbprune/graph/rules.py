@@ -203,11 +203,39 @@ _OTHERS = "Identity Dropout Dropout1d Dropout2d Dropout3d AlphaDropout"
 _POOLS = [f"{kind}Pool{d}d" for kind in ("Max", "Avg", "AdaptiveAvg", "AdaptiveMax") for d in (1, 2, 3)]
 CHANNELWISE = tuple(getattr(nn, name) for name in [*_ACTIVATIONS.split(), *_OTHERS.split(), *_POOLS])
 
-_NAMES = (
-    "relu relu_ relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh sigmoid tanh softplus "
-    "dropout dropout1d dropout2d dropout3d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d "
-    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d"
-).split()
+_NAMES = [
+    "relu",
+    "relu_",
+    "relu6",
+    "leaky_relu",
+    "elu",
+    "selu",
+    "celu",
+    "gelu",
+    "silu",
+    "mish",
+    "hardswish",
+    "hardsigmoid",
+    "hardtanh",
+    "sigmoid",
+    "tanh",
+    "softplus",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+]
 
 FUNCTIONS: dict[Any, Rule] = {
     **{getattr(space, name): channelwise for space in (F, torch) for name in _NAMES if hasattr(space, name)},

@@ -16,7 +16,9 @@ from rbprune.graph.sites import Role
 
 def axis_width(module: nn.Module, role: Role) -> int:
     """Positions on one axis of ``module``."""
-    widths = [getattr(module, name).shape[dim] for name, dim in _tensors(module, role) if getattr(module, name) is not None]
+    widths = [
+        getattr(module, name).shape[dim] for name, dim in _tensors(module, role) if getattr(module, name) is not None
+    ]
     return int(widths[0]) if widths else int(module.num_features)  # type: ignore[arg-type]
 
 

@@ -1,9 +1,9 @@
 """Which sites are inferred together, and in which order.
 
-    rbp    one site at a time, front to back: each layer knows what the earlier ones lost
-    ibp    every site at once (the ablation: no dependency between layers)
-    rrbp   for residual networks: the first convolutions of all blocks at once, then all second ones, ...;
-           blocks with a down-sampling shortcut are left alone
+rbp    one site at a time, front to back: each layer knows what the earlier ones lost
+ibp    every site at once (the ablation: no dependency between layers)
+rrbp   for residual networks: the first convolutions of all blocks at once, then all second ones, ...;
+       blocks with a down-sampling shortcut are left alone
 """
 
 from __future__ import annotations

@@ -102,8 +102,7 @@ class Stage:
         """
         if self.result is not None:
             return self.result
-        self._watch.remove()
-        self.noise.detach()
+        self._let_go()
         rates, undecided = {k: v.clone() for k, v in self.rates.items()}, self.undecided()
         drop, guarded = {}, []
         for name, rate in rates.items():
@@ -121,6 +120,15 @@ class Stage:
         channels = {name: (before[name], self.graph[name].channels) for name in self.names}
         self.result = StageResult(rates, channels, undecided, self.price, guarded)
         return self.result
+
+    def abandon(self) -> None:
+        """Take the noise off the model and change nothing; the stage is over without a result."""
+        self._let_go()
+        self._recent.clear()
+
+    def _let_go(self) -> None:
+        self._watch.remove()
+        self.noise.detach()
 
     def _fold(self, name: str, mean: Tensor) -> None:
         """W_c <- W_c (1 - r_c): theta is replaced by its mean, which the consumers' columns absorb."""

@@ -34,7 +34,12 @@ def data_loss(loss_fn: Loss, outputs: Any, targets: Any, where: str) -> Tensor:
     try:
         return loss_fn(outputs, targets)
     except (IndexError, RuntimeError, ValueError) as error:
-        if isinstance(targets, Tensor) and targets.dtype == torch.long and isinstance(outputs, Tensor) and outputs.dim() > 1:
+        if (
+            isinstance(targets, Tensor)
+            and targets.dtype == torch.long
+            and isinstance(outputs, Tensor)
+            and outputs.dim() > 1
+        ):
             classes = outputs.shape[1]
             bad = targets[(targets < 0) | (targets >= classes)]
             if len(bad):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rbprune.config import FinetuneConfig, OptimConfig, PruneConfig
 from rbprune.data.order import mix
+from rbprune.errors import DataError
 from rbprune.methods import Stage
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
 from rbprune.train.engine import Engine, call
@@ -100,6 +101,7 @@ class PhaseRun:
         self.module.train()
         epoch, start = divmod(self.step, self.stream.steps)
         last = min(self.steps, (epoch + 1) * self.stream.steps)
+        torch.manual_seed(mix(self.seed, self.phase.number, epoch))  # for a loader that shuffles by itself
         for inputs, targets in self.stream.epoch(mix(self.phase.number, epoch), start):
             began = time.perf_counter()
             loss, kl = self._train_step(inputs, targets)
@@ -112,6 +114,10 @@ class PhaseRun:
             yield loss
             if self.over or self.step >= last:
                 return
+        raise DataError(
+            f"epoch {epoch + 1} ({self.phase.kind}) ended after {self.step - epoch * self.stream.steps} batches, but the "
+            f"loader has {self.stream.steps}; give one that yields as many in every epoch"
+        )
 
     def _settled_now(self) -> bool:
         if self.settling is None or self.stage is None:
@@ -119,7 +125,9 @@ class PhaseRun:
         return self.settling.settled(self.step, self.stage.noise.rate)
 
     def _train_step(self, inputs: Any, targets: Any) -> tuple[float, float]:
-        where = f"batch {self.step % self.stream.steps} of epoch {self.step // self.stream.steps + 1} ({self.phase.kind})"
+        where = (
+            f"batch {self.step % self.stream.steps} of epoch {self.step // self.stream.steps + 1} ({self.phase.kind})"
+        )
         # all randomness of a step depends on its place in the run alone, so a resumed run draws the same numbers
         torch.manual_seed(mix(self.seed, self.phase.number, self.step, self.engine.rank))
         inputs, targets = self.engine.put(inputs, share=True), self.engine.put(targets, share=True)

@@ -121,6 +121,7 @@ class Runner:
         self.log = EventLog(where / "events.jsonl" if where else None)
         self.board = TensorBoard(where / "tb" if where else None)
         quiet = None if self.engine.main else False
+        modes = {module: module.training for module in self.model.modules()}
         if not self.log.events:
             self._announce()
         for event, fields in self._notes:
@@ -134,6 +135,10 @@ class Runner:
                         self._run_phase(self.phases[self.state.phase], signals)
                 return self._finish()
         finally:
+            if self._current is not None and self._current.stage is not None:
+                self._current.stage.abandon()
+            for module, mode in modes.items():
+                module.training = mode
             self.board.close()
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -306,7 +311,9 @@ class Runner:
         self.board.scalars(len(self.log.events), **{f"{phase.kind}/{k}": v for k, v in values.items() if v is not None})
         if phase.kind != "prune":
             error = "" if self.state.val_error is None else f"  val error {self.state.val_error:.2f} %"
-            self.progress.log(f"{phase.kind} {epoch}/{epochs}  loss {values['loss']:.4f}{error}  ({meter.seconds:.0f} s)")
+            self.progress.log(
+                f"{phase.kind} {epoch}/{epochs}  loss {values['loss']:.4f}{error}  ({meter.seconds:.0f} s)"
+            )
         meter.loss = meter.kl = meter.seconds = 0.0
         meter.steps = 0
 

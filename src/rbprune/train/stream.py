@@ -58,6 +58,11 @@ class LoaderStream:
     """The user's own loader, iterated as it is."""
 
     def __init__(self, loader: Iterable[Batch], size: int | None = None) -> None:
+        if isinstance(loader, Iterator):
+            raise DataError(
+                f"the loader is a {type(loader).__name__} that can be read only once; "
+                "give one that can be iterated again for every epoch, such as a DataLoader or a list"
+            )
         self.loader = loader
         try:
             self.steps = len(loader)  # type: ignore[arg-type]

@@ -1,0 +1,114 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rbprune.cli import main
+from tests.test_session import QUICK
+
+VERBS = ["demo", "train", "prune", "resume", "inspect", "count"]
+OWN = """
+import torch
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+
+def example_inputs():
+    return torch.zeros(2, 3, 16, 16)
+"""
+
+
+def run(*words: str) -> int:
+    """The exit code of ``rbprune words``."""
+    with pytest.raises(SystemExit) as stop:
+        main(list(words))
+    return int(stop.value.code or 0)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(verb, "--help") == 0
+    text = capsys.readouterr().out
+    assert f"rbprune {verb}" in text
+    assert "--json" in text
+
+
+def test_count_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("count", "vgg16-cifar", "--keep", "50-63-123-108-104-57-23-14-9-8-6-7-11-11-12", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert round(result["macs_ratio"], 2) == 3.50
+    assert round(result["params_ratio"], 1) == 38.9
+    assert len(result["layers"]) == 16
+
+
+def test_count_and_inspect_print_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("count", "lenet5", "--keep", "5-10-76") == 0
+    assert "accumulating" in capsys.readouterr().out
+    assert run("inspect", "resnet20-cifar") == 0
+    table = capsys.readouterr().out
+    assert "layer2.0.conv1" in table
+    assert "inside (down)" in table
+    assert "frozen: linear: the network's output" in table
+
+
+def test_inspect_a_users_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    assert run("inspect", f"{tmp_path}/mine.py:net", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [site["site"] for site in result["sites"]] == ["0"]
+    assert result["frozen"] == {"4": "the network's output"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("count", "lenet"), "did you mean 'lenet5'"),
+        (("count", "lenet5", "--keep", "99"), "asks for 99 channels of 'conv1'"),
+        (("count", "lenet5", "--input", "big"), "a shape such as 3x224x224; this is 'big'"),
+        (("prune", "nonsense", "--out", "x"), "there is no recipe 'nonsense'"),
+        (("prune", "demo", "--set", "prune.epoch=1", "--out", "x"), "did you mean 'epochs'"),
+        (("resume", "nowhere"), "is no run folder"),
+        (("train", "vgg16-ilsvrc", "--out", "x"), r"has no \[pretrain\] section"),
+    ],
+)
+def test_errors_are_one_message_and_a_code(
+    words: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    import re
+
+    assert re.search(message, captured.err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_train_then_prune_from_its_weights(tmp_path: Path) -> None:
+    sets = [word for item in QUICK for word in ("--set", item)]
+
+    def rbprune(*words: str) -> dict[str, object]:
+        command = [sys.executable, "-m", "rbprune", *words, *sets, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    dense = rbprune("train", "demo", "--out", str(tmp_path / "dense"))
+    assert dense["macs_ratio"] == 1
+    weights = tmp_path / "dense" / "model.safetensors"
+    pruned = rbprune("prune", "demo", "--out", str(tmp_path / "pruned"), "--set", f"model.weights={weights}")
+    assert pruned["dense_epochs"]["pretrain"] == 0  # type: ignore[index]
+    assert pruned["error_before"] == pytest.approx(dense["error_after"])

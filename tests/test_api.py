@@ -1,0 +1,173 @@
+"""``rbprune.prune`` on a user's own model, loader and loss."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import rbprune
+from rbprune.errors import ConfigError, DataError, ModelError, NumericalError
+from tests.networks import stripes, tiny_cnn
+
+OPTIONS = ["prune.epochs=6", "prune.rate_lr=0.05", "finetune.epochs=3", "prune.price={nats=40}"]
+
+
+def loader(count: int, seed: int = 0) -> DataLoader[tuple[torch.Tensor, ...]]:
+    return DataLoader(TensorDataset(*stripes(count, seed)), batch_size=32)
+
+
+def trained() -> nn.Module:
+    torch.manual_seed(0)
+    model = tiny_cnn()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(4):
+        for x, y in loader(512):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return model
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO())
+
+
+def test_prune_save_load(tmp_path: Path) -> None:
+    model = trained()
+    kind, training = type(model), model.training
+    x, _ = stripes(2)
+    state = torch.get_rng_state()
+    result = rbprune.prune(
+        model, loader(512), example_inputs=x, val_loader=loader(200, 1), method="rbp", options=OPTIONS, console=quiet()
+    )
+    assert torch.equal(state, torch.get_rng_state())
+    assert result.model is model
+    assert type(model) is kind
+    assert model.training == training
+    summary = result.summary
+    assert summary["macs_ratio"] > 2
+    assert summary["error_after"] < 10
+    assert summary["dataset_size"] == 512
+    wanted = """method seed error_before error_after macs_before macs_after macs_ratio params_before params_after
+        params_ratio channels undecided dense_epochs seconds versions"""
+    assert set(wanted.split()) <= set(summary)
+    assert summary["channels"]["0"] == [6, model[0].out_channels]
+    folder = result.save(tmp_path / "out")
+    names = {path.name for path in folder.iterdir()}
+    assert {"model.safetensors", "plan.json", "config.toml", "events.jsonl", "summary.json", "report.html"} <= names
+    assert json.loads((folder / "summary.json").read_text())["macs_after"] == summary["macs_after"]
+    fresh = rbprune.load(folder, tiny_cnn())
+    assert torch.equal(fresh.eval()(x), model.eval()(x))
+    with pytest.raises(ConfigError, match="not empty"):
+        result.save(folder)
+
+
+def test_the_cost_is_the_share_of_dense_macs() -> None:
+    result = rbprune.prune(
+        trained(), loader(512), example_inputs=stripes(2)[0], options=[*OPTIONS, "prune.settle=0"], console=quiet()
+    )
+    stages = [event for event in result.events if event["event"] == "stage"]
+    ratios = [1.0] + [1 / stage["macs_ratio"] for stage in stages]
+    assert result.summary["dense_epochs"]["prune"] == pytest.approx(6 * sum(ratios[:-1]), rel=1e-6)
+    assert result.summary["dense_epochs"]["finetune"] == pytest.approx(3 * ratios[-1], rel=1e-6)
+
+
+def test_any_mean_loss_and_any_target() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(256, 6)
+    y = x[:, :1] - 2 * x[:, 1:2]
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
+    batches = [(x[i : i + 32], y[i : i + 32]) for i in range(0, 256, 32)]
+    result = rbprune.prune(
+        model,
+        batches,
+        example_inputs=x[:2],
+        val_loader=batches,
+        loss_fn=F.mse_loss,
+        options=["prune.epochs=20", "finetune.epochs=20", "prune.price={nats=3}"],
+        console=quiet(),
+    )
+    assert result.summary["error_after"] < result.summary["error_before"], "the mean loss is reported"
+
+
+def test_the_same_seed_gives_the_same_bits() -> None:
+    states = []
+    for _ in range(2):
+        model = trained()
+        rbprune.prune(model, loader(256), example_inputs=stripes(2)[0], options=OPTIONS, seed=5, console=quiet())
+        states.append(model.state_dict())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+def test_a_shuffling_loader_is_repeatable_and_modes_are_kept() -> None:
+    states = []
+    for _ in range(2):
+        model = trained().eval()
+        shuffling = DataLoader(TensorDataset(*stripes(256)), batch_size=32, shuffle=True)
+        rbprune.prune(model, shuffling, example_inputs=stripes(2)[0], options=OPTIONS, console=quiet())
+        assert not any(module.training for module in model.modules())
+        states.append(model.state_dict())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+class Shrinking:
+    """Promises three batches, and gives one fewer each time."""
+
+    def __init__(self) -> None:
+        self.left = 4
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        self.left -= 1
+        return iter([stripes(8)] * self.left)
+
+
+def test_loaders_that_cannot_be_repeated_are_refused() -> None:
+    x, _ = stripes(8)
+    with pytest.raises(DataError, match="generator that can be read only once"):
+        rbprune.prune(tiny_cnn(), (stripes(8) for _ in range(3)), example_inputs=x, dataset_size=24, console=quiet())
+    model = tiny_cnn()
+    with pytest.raises(DataError, match=r"epoch 2 \(prune\) ended after 2 batches, but the loader has 3"):
+        rbprune.prune(model, Shrinking(), example_inputs=x, dataset_size=24, options=OPTIONS, console=quiet())
+    assert not any(module._forward_pre_hooks for module in model.modules()), "the noise is off after an error"
+
+
+def test_bad_input_is_named() -> None:
+    x, y = stripes(64)
+    with pytest.raises(ModelError, match="fails on the example inputs"):
+        rbprune.prune(tiny_cnn(), loader(64), example_inputs=torch.zeros(1, 9), console=quiet())
+    with pytest.raises(DataError, match="yields no batch"):
+        rbprune.prune(tiny_cnn(), [], example_inputs=x[:2], console=quiet())
+    with pytest.raises(DataError, match=r"batch 0 of epoch 1 \(prune\) has label 7, but the model has 3 outputs"):
+        rbprune.prune(tiny_cnn(), [(x, torch.full_like(y, 7))], example_inputs=x[:2], console=quiet())
+    bad = x.clone()
+    bad[3] = float("nan")
+    with pytest.raises(NumericalError, match=r"batch 1 of epoch 1 \(prune\) contains NaN"):
+        rbprune.prune(tiny_cnn(), [(x, y), (bad, y)], example_inputs=x[:2], console=quiet())
+    with pytest.raises(ConfigError, match="finetune.epoch: unknown key; did you mean 'epochs'"):
+        rbprune.prune(tiny_cnn(), [(x, y)], example_inputs=x[:2], options=["finetune.epoch=1"], console=quiet())
+    with pytest.raises(ConfigError, match="unknown method 'rpb'; did you mean 'rbp'"):
+        rbprune.prune(tiny_cnn(), [(x, y)], example_inputs=x[:2], method="rpb", console=quiet())
+
+
+def test_loading_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no plan\.json: it is no finished run"):
+        rbprune.load(tmp_path, tiny_cnn())
+    result = rbprune.prune(tiny_cnn(), loader(64), example_inputs=stripes(2)[0], options=OPTIONS, console=quiet())
+    result.save(tmp_path / "run")
+    with pytest.raises(ModelError, match="position|does not fit"):
+        rbprune.load(tmp_path / "run", tiny_cnn(3))
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"rubbish")
+    with pytest.raises(ModelError, match="does not fit"):
+        rbprune.load(tmp_path / "run", tiny_cnn())

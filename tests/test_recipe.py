@@ -1,0 +1,110 @@
+"""Recipes: every shipped one is valid, mistakes are explained."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rbprune.config import Config
+from rbprune.errors import ConfigError
+from rbprune.recipe import build_config, load_recipe, merge, parse_override, shipped, to_toml
+
+NAMES = [
+    "demo",
+    "lenet5-mnist",
+    "resnet20-cifar10",
+    "resnet50-ilsvrc-rbp",
+    "resnet50-ilsvrc-rrbp",
+    "resnet56-cifar10",
+    "vgg16-cifar10",
+    "vgg16-ilsvrc",
+]
+
+
+def test_the_promised_recipes_are_shipped() -> None:
+    assert shipped() == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_is_valid_and_survives_being_written(name: str) -> None:
+    config = load_recipe(name)
+    again = build_config(tomllib.loads(to_toml(config)), applied=True)
+    assert again == config
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "demo"])
+def test_the_paper_preset_has_the_papers_settings(name: str) -> None:
+    config = load_recipe(name, ["preset=paper"])
+    assert config.prune.price.nats == 20
+    assert config.prune.price.nats_per_mmac is None
+    assert (config.prune.optimizer, config.prune.lr, config.prune.rate_lr) == ("adam", 1e-4, 1e-4)
+    assert (config.prune.threshold, config.prune.rate_init, config.prune.settle) == (0.5, 0.01, 0)
+    finetune = config.finetune
+    assert (finetune.epochs, finetune.optimizer, finetune.lr, finetune.decay) == (10, "sgd", 1e-4, "step")
+    assert (finetune.step_epochs, finetune.step_factor, finetune.distill) == (3, 0.5, 0)
+    wanted = {"vgg16-ilsvrc": (3, 128), "resnet50-ilsvrc-rbp": (3, 256), "resnet50-ilsvrc-rrbp": (7, 256)}
+    assert (config.prune.epochs, config.prune.batch_size) == wanted.get(name, (10, 64))
+    assert build_config(tomllib.loads(to_toml(config)), applied=True) == config, "a written run repeats what was run"
+
+
+def test_overrides_come_after_the_preset() -> None:
+    config = load_recipe("lenet5-mnist", ["prune.epochs=1.5", "preset=paper", "prune.price.nats_per_mmac=5"])
+    assert config.prune.epochs == 1.5
+    assert config.prune.price.model_dump(exclude_none=True) == {"nats_per_mmac": 5.0}
+
+
+def test_values_are_toml_or_plain_text() -> None:
+    assert parse_override("a.b=[1, 2]") == {"a": {"b": [1, 2]}}
+    assert parse_override("data.path=/some/where") == {"data": {"path": "/some/where"}}
+    assert parse_override("x=true") == {"x": True}
+    assert merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["prune.epoch=3"], r"prune\.epoch: unknown key; did you mean 'epochs'\?"),
+        (["finetun.epochs=3"], r"finetun: unknown key; did you mean 'finetune'\?"),
+        (["prune.price={nats=0}"], r"prune\.price\.nats = 0: .*greater than 0"),
+        (["prune.price={nats=1, nats_per_mmac=2}"], "give exactly one of nats, nats_per_mmac and nats_per_example"),
+        (["prune.threshold=2"], r"prune\.threshold = 2: .*less than 1"),
+        (["seed"], r"takes key=value.*'seed'"),
+        (["preset=papr"], "no preset 'papr'; did you mean 'paper'"),
+        (["prune.noise=row"], r"prune\.noise = 'row'"),
+        (["prune.lr=fast"], r"prune\.lr = 'fast': .*valid number"),
+    ],
+)
+def test_mistakes_are_explained(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("lenet5-mnist", overrides)
+
+
+def test_all_mistakes_are_shown_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("lenet5-mnist", ["prune.epoch=3", "finetune.lr=-1", "data.vall=3"])
+    assert all(word in str(caught.value) for word in ("prune.epoch", "finetune.lr", "data.vall"))
+
+
+def test_a_recipe_is_a_name_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(to_toml(load_recipe("demo")))
+    assert load_recipe(str(file)) == load_recipe("demo")
+    with pytest.raises(ConfigError, match="no recipe 'lenet5-mnits'; did you mean 'lenet5-mnist'"):
+        load_recipe("lenet5-mnits")
+    file.write_text("prune = [")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_recipe(str(file))
+
+
+def test_a_preset_may_stand_in_the_file(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "src/rbprune/recipes/lenet5-mnist.toml").read_text()
+    (tmp_path / "mine.toml").write_text('preset = "paper"\n' + text)
+    assert load_recipe(str(tmp_path / "mine.toml")) == load_recipe("lenet5-mnist", ["preset=paper"])
+
+
+def test_toml_text_with_quotes_survives() -> None:
+    config = load_recipe("demo", [r'data.path=C:\data "x"'])
+    assert build_config(tomllib.loads(to_toml(config))) == config
+    assert isinstance(config, Config)

@@ -1,0 +1,109 @@
+"""Learning rates, settling, streams, objectives."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from rbprune.config import OptimConfig
+from rbprune.data import TensorSource
+from rbprune.errors import DataError, NumericalError
+from rbprune.train.objective import check_finite, data_loss, distillation, mistakes
+from rbprune.train.optim import learning_rate
+from rbprune.train.settle import Settling
+from rbprune.train.stream import LoaderStream, SourceStream
+
+
+def test_the_papers_finetuning_halves_every_three_epochs() -> None:
+    config = OptimConfig(epochs=10, lr=1e-4, decay="step", step_epochs=3, step_factor=0.5)
+    rates = [learning_rate(config, epoch * 100, 1000, 100) for epoch in range(10)]
+    assert rates == pytest.approx([1e-4] * 3 + [5e-5] * 3 + [2.5e-5] * 3 + [1.25e-5])
+
+
+@pytest.mark.parametrize("decay", ["linear", "cosine"])
+def test_decay_starts_high_and_ends_near_nothing(decay: str) -> None:
+    config = OptimConfig(epochs=1, lr=1.0, decay=decay, warmup=0.1)
+    rates = [learning_rate(config, step, 1000, 1000) for step in range(1000)]
+    assert rates[0] == pytest.approx(0.01)
+    assert max(rates) == pytest.approx(1, abs=0.01)
+    assert rates.index(max(rates)) in range(98, 102)
+    assert rates[-1] < 0.002
+    assert all(a >= b for a, b in zip(rates[101:], rates[102:], strict=False))
+
+
+def test_settled_means_no_crossing_and_no_movement() -> None:
+    settling = Settling(tolerance=0.01, interval=2, threshold=0.5)
+    moving, crossing, still = torch.tensor([0.1, 0.9]), torch.tensor([0.1, 0.4]), torch.tensor([0.101, 0.401])
+    assert not settling.settled(1, moving), "only every second step is looked at"
+    assert not settling.settled(2, moving), "nothing to compare with yet"
+    assert not settling.settled(4, crossing)
+    assert settling.settled(6, still)
+    assert not Settling(0, 1, 0.5).settled(1, still)
+
+
+def source(count: int) -> TensorSource:
+    images = torch.arange(count * 4, dtype=torch.uint8).view(count, 1, 2, 2)
+    return TensorSource(images, torch.arange(count) % 3, mean=[0.5], std=[0.5])
+
+
+def test_a_stream_repeats_itself_and_can_be_entered_anywhere() -> None:
+    stream = SourceStream(source(50), 8, seed=1)
+    assert (stream.size, stream.steps) == (50, 6), "an incomplete training batch is left out"
+    whole = list(stream.epoch(3))
+    assert len(whole) == 6
+    tail = list(stream.epoch(3, start=4))
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(whole[4:], tail, strict=True))
+    assert not torch.equal(whole[0][0], next(iter(stream.epoch(4)))[0])
+    held_out = SourceStream(source(50), 8, train=False)
+    assert sum(len(y) for _, y in held_out.epoch(0)) == 50
+    assert torch.equal(torch.cat([y for _, y in held_out.epoch(0)]), torch.arange(50) % 3)
+
+
+def test_a_loader_is_taken_as_it_is() -> None:
+    loader = DataLoader(TensorDataset(torch.randn(10, 2), torch.zeros(10)), batch_size=4)
+    stream = LoaderStream(loader)
+    assert (stream.size, stream.steps) == (10, 3)
+    batches = [(torch.randn(4, 2), torch.zeros(4)), (torch.randn(3, 2), torch.zeros(3))]
+    plain = LoaderStream(batches)
+    assert (plain.size, plain.steps) == (7, 2)
+    assert torch.equal(next(plain.epoch(0, start=1))[0], batches[1][0])
+    with pytest.raises(DataError, match="yields no batch"):
+        LoaderStream([])
+    with pytest.raises(DataError, match=r"\(input, target\) pairs; this one gave Tensor"):
+        list(LoaderStream([torch.zeros(2)], size=2).epoch(0))
+
+
+def test_labels_out_of_range_are_named() -> None:
+    with pytest.raises(DataError, match=r"batch 3 has label 12, but the model has 10 outputs \(labels 0\.\.9\)"):
+        data_loss(F.cross_entropy, torch.zeros(2, 10), torch.tensor([1, 12]), "batch 3")
+    with pytest.raises(DataError, match="the loss fails on batch 3"):
+        data_loss(F.cross_entropy, torch.zeros(2, 10), torch.zeros(3, dtype=torch.long), "batch 3")
+
+
+def test_nan_is_blamed_on_data_or_training() -> None:
+    check_finite(1.0, torch.zeros(1), "batch 0")
+    with pytest.raises(NumericalError, match="batch 7 contains NaN"):
+        check_finite(math.nan, torch.tensor([1.0, math.nan]), "batch 7")
+    with pytest.raises(NumericalError, match="loss is inf at batch 7; lower the learning rate"):
+        check_finite(math.inf, torch.zeros(2), "batch 7")
+
+
+def test_distillation_is_zero_for_equals_and_matches_its_definition() -> None:
+    a, b = torch.randn(5, 4), torch.randn(5, 4)
+    assert float(distillation(a, a)) == pytest.approx(0, abs=1e-6)
+    p, q = (b / 4).softmax(1), (a / 4).softmax(1)
+    wanted = 16 * (p * (p / q).log()).sum(1).mean()
+    torch.testing.assert_close(distillation(a, b), wanted)
+
+
+def test_mistakes_are_counted_only_in_classification() -> None:
+    outputs = torch.tensor([[1.0, 0], [0, 1]])
+    found = mistakes(outputs, torch.tensor([0, 0]))
+    assert found is not None
+    assert found.tolist() == [False, True]
+    assert mistakes(outputs, torch.zeros(2, 2)) is None
+    assert mistakes(outputs, torch.zeros(2)) is None
