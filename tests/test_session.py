@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 
 import rbprune
-from rbprune import models
+from rbprune import models, session
 from rbprune.errors import CheckpointError, ConfigError, DataError
 from rbprune.recipe import load_recipe
 from rbprune.session import resume, start
@@ -111,8 +111,6 @@ def test_the_test_set_is_looked_at_only_before_and_after(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other test labels must change nothing but the reported figures."""
-    from rbprune import session
-
     plain = session.load_data
 
     def shuffled(config: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,8 +92,6 @@ def test_errors_are_one_message_and_a_code(
     assert captured.err.startswith("error: ")
     assert "Traceback" not in captured.err
     assert captured.out == ""
-    import re
-
     assert re.search(message, captured.err)
     assert not list(tmp_path.iterdir())
 

@@ -29,7 +29,7 @@ def test_kl_is_the_sum_over_channels_divided_by_the_data_set() -> None:
 def test_noise_multiplies_the_input_of_the_consumer(per: str) -> None:
     model = scramble(tiny_cnn()).train()
     x = torch.randn(5, 1, 8, 8, dtype=torch.float64)
-    stage = stage_of(model, ["4"], x, noise=per, rate_init=0.4)
+    stage_of(model, ["4"], x, noise=per, rate_init=0.4)
     seen: list[tuple[Tensor, Tensor]] = []
     plain = model[:8](x).detach()
     model[8].register_forward_hook(lambda module, args, output: seen.append((args[0], output)))

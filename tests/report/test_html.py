@@ -52,7 +52,7 @@ def test_the_figures_are_in_the_page(finished: Path) -> None:
         assert page.text.count(name) >= 4
     for shown in ("resnet56-cifar", "epochs = 10 # <at most>", "2.13.0+cpu", "'data.root=/my data'"):
         assert shown in page.text
-    assert f"rbprune.load('{finished}')" in page.text
+    assert f"rbprune.load('{finished}', FreshModel())" in page.text
     assert "interrupted" not in page.text and "damaged" not in page.text
     assert sum(attrs.get("class") == "histogram" for _, attrs in page.tags) == 25
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ def test_decay_starts_high_and_ends_near_nothing(decay: str) -> None:
     assert max(rates) == pytest.approx(1, abs=0.01)
     assert rates.index(max(rates)) in range(98, 102)
     assert rates[-1] < 0.002
-    assert all(a >= b for a, b in zip(rates[101:], rates[102:], strict=False))
+    assert all(a >= b for a, b in pairwise(rates[101:]))
 
 
 def test_settled_means_no_crossing_and_no_movement() -> None:
@@ -41,7 +42,10 @@ def test_settled_means_no_crossing_and_no_movement() -> None:
     assert not settling.settled(1, moving), "only every second step is looked at"
     assert not settling.settled(2, moving), "nothing to compare with yet"
     assert not settling.settled(4, crossing)
-    assert settling.settled(6, still)
+    assert not settling.settled(6, still), "once is not enough"
+    assert not settling.settled(8, still)
+    assert settling.settled(10, still)
+    assert not settling.settled(12, moving), "and moving again is not settled"
     assert not Settling(0, 1, 0.5).settled(1, still)
 
 

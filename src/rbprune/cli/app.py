@@ -15,6 +15,7 @@ from rbprune.cli.resume import resume
 from rbprune.cli.train import train
 from rbprune.errors import RbpruneError
 from rbprune.train.interrupt import Interrupted
+from rbprune.train.memory import keep_freed_memory
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
 for verb in (demo, train, prune, resume, inspect, count):
@@ -23,6 +24,7 @@ for verb in (demo, train, prune, resume, inspect, count):
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point; the exit code is 0 only on success."""
+    keep_freed_memory()
     try:
         app(arguments)
     except Interrupted as stop:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from torch import fx
@@ -37,6 +36,19 @@ def find_blocks(graph: fx.Graph, sums: list[tuple[fx.Node, fx.Node, fx.Node]]) -
         members = [n for n in nodes[order[fork] + 1 :] if between >> order[n] & 1 and above[n] >> order[fork] & 1]
         inside = [str(n.target) for n in members if n.op == "call_module"]
         if inside:
-            name = os.path.commonprefix([[*target.split(".")] for target in inside])  # type: ignore[type-var]
-            blocks.append(Block(frozenset(members), ".".join(name) or inside[0], fork not in (left, right)))
+            blocks.append(Block(frozenset(members), _common_path(inside), fork not in (left, right)))
     return sorted(blocks, key=lambda block: len(block.nodes))
+
+
+def _common_path(names: list[str]) -> str:
+    """The innermost module that holds all of them; the first of them where there is none.
+
+    >>> _common_path(["layer1.0.conv1", "layer1.0.bn1"])
+    'layer1.0'
+    """
+    common = []
+    for parts in zip(*(name.split(".") for name in names), strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return ".".join(common) or names[0]

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rbprune.graph.ids import FROZEN, IdSpace, along, compact, spread
 from rbprune.graph.sites import Axis, Role
+from rbprune.graph.surgery import weight_of
 
 
 class Walk:
@@ -68,7 +69,7 @@ def weighted(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor, *rest: Any
         return walk.refuse(node, (x,), f"{describe(node, walk)} is transposed or parametrized")
     walk.axis(name, "in", source)
     made = (name, "out") in walk.axes
-    width = module.weight.shape[0]
+    width = weight_of(module).shape[0]
     fresh = walk.axes[name, "out"].ids if made else walk.axis(name, "out", walk.ids.fresh(width))
     walk.makers.setdefault(name, node)
     if any(name == kept or name.startswith(kept + ".") for kept in walk.keep):
@@ -203,39 +204,12 @@ _OTHERS = "Identity Dropout Dropout1d Dropout2d Dropout3d AlphaDropout"
 _POOLS = [f"{kind}Pool{d}d" for kind in ("Max", "Avg", "AdaptiveAvg", "AdaptiveMax") for d in (1, 2, 3)]
 CHANNELWISE = tuple(getattr(nn, name) for name in [*_ACTIVATIONS.split(), *_OTHERS.split(), *_POOLS])
 
-_NAMES = [
-    "relu",
-    "relu_",
-    "relu6",
-    "leaky_relu",
-    "elu",
-    "selu",
-    "celu",
-    "gelu",
-    "silu",
-    "mish",
-    "hardswish",
-    "hardsigmoid",
-    "hardtanh",
-    "sigmoid",
-    "tanh",
-    "softplus",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-]
+_POOLED = [f"{kind}_pool{d}d" for kind in ("max", "avg", "adaptive_avg", "adaptive_max") for d in (1, 2, 3)]
+_SIMPLE = (
+    "relu relu_ relu6 leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid hardtanh "
+    "sigmoid tanh softplus dropout dropout1d dropout2d dropout3d"
+)
+_NAMES = [*_SIMPLE.split(" "), *_POOLED]
 
 FUNCTIONS: dict[Any, Rule] = {
     **{getattr(space, name): channelwise for space in (F, torch) for name in _NAMES if hasattr(space, name)},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,16 @@ from rbprune.graph.sites import Role
 
 def axis_width(module: nn.Module, role: Role) -> int:
     """Positions on one axis of ``module``."""
-    widths = [
-        getattr(module, name).shape[dim] for name, dim in _tensors(module, role) if getattr(module, name) is not None
-    ]
-    return int(widths[0]) if widths else int(module.num_features)  # type: ignore[arg-type]
+    for name, dim in _tensors(module, role):
+        tensor = getattr(module, name)
+        if tensor is not None:
+            return int(tensor.shape[dim])
+    return int(module.num_features)  # type: ignore[arg-type]
+
+
+def weight_of(module: nn.Module) -> Tensor:
+    """A layer's weight: [out, in, ...]."""
+    return cast(Tensor, module.weight)
 
 
 def keep_positions(module: nn.Module, role: Role, keep: Tensor, optimizer: torch.optim.Optimizer | None = None) -> None:

@@ -10,6 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from rbprune.bayes import dirac
 from rbprune.graph import ChannelGraph, Site
+from rbprune.graph.surgery import weight_of
 
 
 class ChannelNoise(nn.Module):
@@ -29,6 +30,8 @@ class ChannelNoise(nn.Module):
         device = next(graph.model.parameters()).device
         self.rate = nn.Parameter(torch.full((sum(sizes),), rate, device=device))
         self.slices = {s.name: slice(sum(sizes[:i]), sum(sizes[: i + 1])) for i, s in enumerate(sites)}
+        self.scratch: dict[Any, Tensor] = {}
+        """Memory that the backward pass uses again and again, by shape."""
         self._drawn: dict[int, Tensor] = {}
         self._handles = [graph.model.register_forward_pre_hook(self._forget)]
         for site in sites:
@@ -44,6 +47,7 @@ class ChannelNoise(nn.Module):
             handle.remove()
         self._handles = []
         self._drawn = {}
+        self.scratch = {}
 
     def _forget(self, module: nn.Module, args: Any) -> None:
         self._drawn = {}
@@ -65,7 +69,7 @@ def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
     None when columns and channels are the same thing.
     """
     places = graph.places(site, part)
-    width = graph.module(part.module).weight.shape[1]
+    width = weight_of(graph.module(part.module)).shape[1]
     columns = torch.full((width,), site.channels)
     columns[places.flatten()] = torch.arange(site.channels).repeat_interleave(places.shape[1])
     return None if torch.equal(columns, torch.arange(site.channels)) else columns
@@ -87,4 +91,31 @@ class _Scale:
             theta = theta.view(*theta.shape, *[1] * (x.dim() - 2))
         elif x.dim() > 2:
             theta = theta.view(theta.shape[0], *[1] * (x.dim() - 2), theta.shape[1])
-        return (x * theta, *rest)
+        return (_ScaleChannels.apply(x, theta, self.noise.scratch), *rest)  # type: ignore[no-untyped-call]
+
+
+class _ScaleChannels(torch.autograd.Function):
+    """x * theta, with a backward pass that takes no new memory for the product it only sums up.
+
+    This is where the noise costs time: a plain product would write and free one more tensor as large as x.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, theta: Tensor, scratch: dict[Any, Tensor]) -> Tensor:
+        ctx.save_for_backward(x, theta)
+        ctx.scratch = scratch
+        return x * theta
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, theta = ctx.saved_tensors
+        grad_x = grad * theta if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return grad_x, None, None
+        key = (grad.shape, grad.stride(), grad.dtype, grad.device)
+        if key not in ctx.scratch:
+            ctx.scratch[key] = torch.empty_like(grad)
+        product = torch.mul(grad, x, out=ctx.scratch[key])
+        shared = [d for d in range(grad.dim()) if theta.shape[d] == 1]
+        return grad_x, product.sum(shared, keepdim=True) if shared else product.clone(), None

@@ -33,10 +33,10 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
                 model(*inputs) if isinstance(inputs, tuple) else model(inputs)
                 count += 1
     finally:
-        for module, momentum, state in zip(norms, momenta, saved, strict=True):
-            module.momentum = momentum
+        for norm, momentum, state in zip(norms, momenta, saved, strict=True):
+            norm.momentum = momentum
             if not count:
-                module.load_state_dict(state)
+                norm.load_state_dict(state)
         for module, mode in modes.items():
             module.training = mode
     return count

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rbprune.bayes import dirac
 from rbprune.graph import ChannelGraph
+from rbprune.graph.surgery import weight_of
 from rbprune.methods.noise import ChannelNoise
 from rbprune.methods.price import Price
 from rbprune.methods.recalibrate import recalibrate
@@ -135,7 +136,7 @@ class Stage:
         site = self.graph[name]
         for part in site.parts:
             if part.role == "in":
-                weight = self.graph.module(part.module).weight
+                weight = weight_of(self.graph.module(part.module))
                 places = self.graph.places(site, part).to(weight.device)
                 scale = torch.ones(weight.shape[1], device=weight.device, dtype=weight.dtype)
                 scale[places] = mean.to(weight.dtype).unsqueeze(1).expand_as(places)

@@ -62,7 +62,7 @@ def render(run: Run, folder: Path, damaged: int = 0) -> str:
             toml=text(run.start.get("config_toml")) or _config_file(folder),
             command=shlex.join(map(text, sequence(run.start.get("command")))),
             resume=shlex.join(["rbprune", "resume", str(folder)]),
-            load=f"import rbprune\n\nmodel = rbprune.load({str(folder)!r})",
+            load=f"import rbprune\n\nmodel = rbprune.load({str(folder)!r}, FreshModel())",
             versions=_versions(run),
             where=_where(run),
         )

@@ -11,8 +11,7 @@ from rbprune.train.stream import Stream
 
 
 def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) -> float:
-    """Top-1 error in per cent; for anything but classification, the mean loss."""
-    wrapped, _ = engine.setup(model)
+    """Top-1 error in per cent; for anything but classification, the mean loss. Always in the model's own precision."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     wrong, count = 0.0, 0
@@ -20,7 +19,7 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
         with torch.no_grad():
             for number, (inputs, targets) in enumerate(stream.epoch(0)):
                 inputs, targets = engine.put(inputs), engine.put(targets)
-                outputs = call(wrapped, inputs)
+                outputs = call(model, inputs)
                 where = f"evaluation batch {number}"
                 errors = mistakes(outputs, targets)
                 size = len(targets) if isinstance(targets, Tensor) else 1

@@ -114,9 +114,10 @@ class PhaseRun:
             yield loss
             if self.over or self.step >= last:
                 return
+        got = self.step - epoch * self.stream.steps
         raise DataError(
-            f"epoch {epoch + 1} ({self.phase.kind}) ended after {self.step - epoch * self.stream.steps} batches, but the "
-            f"loader has {self.stream.steps}; give one that yields as many in every epoch"
+            f"epoch {epoch + 1} ({self.phase.kind}) ended after {got} batches, but the loader has {self.stream.steps}; "
+            "give one that yields as many in every epoch"
         )
 
     def _settled_now(self) -> bool:
@@ -125,9 +126,8 @@ class PhaseRun:
         return self.settling.settled(self.step, self.stage.noise.rate)
 
     def _train_step(self, inputs: Any, targets: Any) -> tuple[float, float]:
-        where = (
-            f"batch {self.step % self.stream.steps} of epoch {self.step // self.stream.steps + 1} ({self.phase.kind})"
-        )
+        epoch, batch = divmod(self.step, self.stream.steps)
+        where = f"batch {batch} of epoch {epoch + 1} ({self.phase.kind})"
         # all randomness of a step depends on its place in the run alone, so a resumed run draws the same numbers
         torch.manual_seed(mix(self.seed, self.phase.number, self.step, self.engine.rank))
         inputs, targets = self.engine.put(inputs, share=True), self.engine.put(targets, share=True)
@@ -172,7 +172,7 @@ class PhaseRun:
 
     def values(self) -> dict[str, Any]:
         """Likewise, plain values."""
-        return {"step": self.step, "meter": vars(self.meter)}
+        return {"step": self.step, "meter": vars(self.meter), "calm": self.settling.calm if self.settling else 0}
 
     def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
@@ -185,4 +185,4 @@ class PhaseRun:
             with torch.no_grad():
                 self.stage.noise.rate.copy_(tensors["stage.rate"])
         if self.settling is not None:
-            self.settling.before = tensors.get("stage.before")
+            self.settling.before, self.settling.calm = tensors.get("stage.before"), values["calm"]

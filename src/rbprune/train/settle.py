@@ -5,17 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+CALM = 3
+"""So many looks in a row must find the rates at rest."""
+
 
 class Settling:
     """Compares the rates with what they were ``interval`` steps ago.
 
-    Settled means that since then no channel crossed the threshold and the rates moved by less than ``tolerance`` on
-    average. A tolerance of 0 never settles.
+    They are at rest when no channel crossed the threshold since then and they moved by less than ``tolerance`` on
+    average; a stage has settled when this was so ``CALM`` times in a row. A tolerance of 0 never settles.
     """
 
     def __init__(self, tolerance: float, interval: int, threshold: float) -> None:
         self.tolerance, self.interval, self.threshold = tolerance, interval, threshold
         self.before: Tensor | None = None
+        self.calm = 0
 
     def settled(self, step: int, rates: Tensor) -> bool:
         """Call after every step (counted from 1)."""
@@ -24,5 +28,7 @@ class Settling:
         before, self.before = self.before, rates.detach().clone()
         if before is None:
             return False
-        still = torch.equal(before > self.threshold, self.before > self.threshold)
-        return still and float((before - self.before).abs().mean()) < self.tolerance
+        crossed = not torch.equal(before > self.threshold, self.before > self.threshold)
+        moved = float((before - self.before).abs().mean())
+        self.calm = 0 if crossed or moved >= self.tolerance else self.calm + 1
+        return self.calm >= CALM
