@@ -22,6 +22,8 @@ from rbprune import models, session
 from rbprune.errors import CheckpointError, ConfigError, DataError
 from rbprune.recipe import load_recipe
 from rbprune.session import resume, start
+from rbprune.train.interrupt import Interrupted
+from rbprune.train.runner import Runner
 
 QUICK = [
     "data.limit=640",
@@ -147,7 +149,31 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(whole: Path, tmp_path: Pa
         "dense_epochs",
         "val_error_after",
     ):
-        assert summary[key] == pytest.approx(reference[key]), key
+        assert summary[key] == reference[key], key
+
+
+@pytest.mark.parametrize("steps", [10, 20, 50, 51, 80, 139])
+def test_interrupted_between_any_two_steps(
+    whole: Path, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at the last step of an epoch, of a stage and of the run, before anything more was written."""
+    plain, taken = Runner._breathe, 0
+
+    def stop(self: Runner, signals: Any) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == steps:
+            signals.received = signal.SIGTERM
+        plain(self, signals)
+
+    monkeypatch.setattr(Runner, "_breathe", stop)
+    config = load_recipe("demo", [*QUICK, "runtime.checkpoint_seconds=1000"])
+    with pytest.raises(Interrupted):
+        start(config, tmp_path / "run", console=quiet())
+    monkeypatch.setattr(Runner, "_breathe", plain)
+    resume(tmp_path / "run", console=quiet())
+    assert digest(tmp_path / "run") == digest(whole)
+    assert comparable(tmp_path / "run") == comparable(whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

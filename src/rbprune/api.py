@@ -81,4 +81,4 @@ def prune(
     feed = Feed(train=lambda batch_size: train, val=val, test=test)
     runner = Runner(config, model, example_inputs, feed, loss_fn, console=console)
     summary = runner.run()
-    return Result(model, runner.graph.plan(), summary, runner.log.events, config)
+    return Result(model, runner.graph.plan(), summary, runner.journal.events, config)

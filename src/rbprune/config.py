@@ -81,7 +81,7 @@ class PruneConfig(OptimConfig):
     noise: Literal["example", "batch"] = "example"
     threshold: float = Field(0.5, gt=0, lt=1)
     settle: float = Field(0.01, ge=0)
-    """A stage ends early when the rates move less than this on average over a tenth of an epoch, three times; 0: never."""
+    """A stage ends early when the rates move less than this on average over a tenth of an epoch; 0: never."""
     keep: list[str] = []
     only: list[str] | None = None
     distill: float = Field(0.0, ge=0, le=1)

@@ -93,8 +93,7 @@ def resume(folder: Path, *, console: Console | None = None, command: list[str] |
         return complete(runner, folder)
     checkpoint, path, damaged = load_checkpoint(folder / CHECKPOINTS)
     _forget_events_after(folder / "events.jsonl", checkpoint.values["events"])
-    runner.restore(checkpoint)
-    runner.note_resume(path, damaged)
+    runner.restore(checkpoint, path.name, damaged)
     return complete(runner, folder)
 
 

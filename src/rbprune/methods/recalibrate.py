@@ -24,10 +24,10 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
     count = 0
     try:
         model.eval()
-        for module in norms:
-            module.reset_running_stats()
-            module.momentum = None
-            module.train()
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None
+            norm.train()
         with torch.no_grad():
             for inputs in batches:
                 model(*inputs) if isinstance(inputs, tuple) else model(inputs)

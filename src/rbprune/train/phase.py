@@ -48,6 +48,11 @@ class Meter:
     steps: int = 0
     seconds: float = 0.0
 
+    def reset(self) -> None:
+        """A new epoch begins."""
+        self.loss = self.kl = self.seconds = 0.0
+        self.steps = 0
+
 
 class _Noisy(nn.Module):
     """A model and the noise on it as one module, so that several processes agree on the rates' gradients."""
@@ -96,6 +101,15 @@ class PhaseRun:
         """Whether the phase ended before all its steps."""
         return self.over and self.step < self.steps
 
+    def learning_rate(self, step: int) -> float:
+        """The weights' learning rate at a step."""
+        return learning_rate(self.phase.optim, step, self.steps, self.stream.steps)
+
+    @property
+    def at_epoch_end(self) -> bool:
+        """Whether an epoch (the last may be a part of one) is complete and not yet reported."""
+        return self.meter.steps > 0 and (self.over or self.step % self.stream.steps == 0)
+
     def run_epoch(self) -> Iterator[float]:
         """Train to the end of the current epoch (or of the phase), yielding the loss after every step."""
         self.module.train()
@@ -131,7 +145,7 @@ class PhaseRun:
         # all randomness of a step depends on its place in the run alone, so a resumed run draws the same numbers
         torch.manual_seed(mix(self.seed, self.phase.number, self.step, self.engine.rank))
         inputs, targets = self.engine.put(inputs, share=True), self.engine.put(targets, share=True)
-        lr = learning_rate(self.phase.optim, self.step, self.steps, self.stream.steps)
+        lr = self.learning_rate(self.step)
         for group in self.optimizers[0].param_groups:
             group["lr"] = lr
         outputs = call(self.module, inputs)
@@ -172,11 +186,16 @@ class PhaseRun:
 
     def values(self) -> dict[str, Any]:
         """Likewise, plain values."""
-        return {"step": self.step, "meter": vars(self.meter), "calm": self.settling.calm if self.settling else 0}
+        return {
+            "step": self.step,
+            "over": self.over,
+            "meter": vars(self.meter),
+            "calm": self.settling.calm if self.settling else 0,
+        }
 
     def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
-        self.step, self.meter = values["step"], Meter(**values["meter"])
+        self.step, self.over, self.meter = values["step"], values["over"], Meter(**values["meter"])
         for i, optimizer in enumerate(self.optimizers):
             prefix = f"optim{i}."
             own = {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
