@@ -8,11 +8,11 @@ from importlib import metadata
 from rbprune import models
 from rbprune.api import Result, prune
 from rbprune.artifact import load
-from rbprune.graph import Plan, apply_plan, trace
+from rbprune.graph import Plan, apply_plan, register_rule, trace
 from rbprune.methods import Price
 from rbprune.pruner import Pruner
 
 __version__: str = metadata.version("rbprune")
 """The installed version."""
 
-__all__ = ["Plan", "Price", "Pruner", "Result", "apply_plan", "load", "models", "prune", "trace"]
+__all__ = ["Plan", "Price", "Pruner", "Result", "apply_plan", "load", "models", "prune", "register_rule", "trace"]

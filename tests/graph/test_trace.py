@@ -37,7 +37,7 @@ def test_every_first_block_of_resnet50_has_a_shortcut_of_its_own() -> None:
 def test_linear_after_flatten_owns_a_range_of_columns_per_channel() -> None:
     graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
     (part,) = [part for part in graph["4"].parts if part.role == "in"]
-    assert part.module == "8"
+    assert part.owner == "8"
     assert part.positions[2].tolist() == list(range(32, 48))
 
 
@@ -135,13 +135,13 @@ class Cases:
 @pytest.mark.parametrize(
     ("network", "sites", "reason"),
     [
-        (Cases.Literal, {}, "view fixes the number of channels at 16"),
+        (Cases.Literal, {}, "view fixes the number of channels: (2, 16)"),
         (Cases.Dynamic, {"a": 4}, None),
         (Cases.Slice, {}, "getitem selects channels by position"),
         (Cases.Concat, {"a": 4, "b": 5}, None),
         (Cases.Twice, {"a": 4}, None),
-        (Cases.Grouped, {}, "'b' (Conv2d) is a grouped convolution"),
-        (Cases.Softmax, {"b": 4}, "softmax has no channel rule"),
+        (Cases.Grouped, {"a": 2, "b": 2}, None),
+        (Cases.Softmax, {"b": 4}, "softmax runs over channels"),
         (Cases.Mean, {"a": 4}, None),
     ],
 )
@@ -165,8 +165,8 @@ def test_each_case_is_exact_or_frozen_by_name(
 def test_an_unknown_operation_freezes_only_what_it_touches() -> None:
     graph = trace(Gate(), torch.zeros(2, 4))
     assert [site.name for site in graph.sites] == ["c"]
-    assert "cumsum has no channel rule" in graph.frozen["b"]
-    assert "mul of two activations" in graph.frozen["a"]
+    assert "cumsum runs over channels" in graph.frozen["b"]
+    assert "mul with channels that cannot be removed" in graph.frozen["a"]
     assert graph.frozen["d"] == "the network's output"
 
 

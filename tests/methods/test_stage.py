@@ -153,7 +153,7 @@ def test_own_loop_ends_smaller_and_recalibrated() -> None:
     assert pruner.graph.macs() < before / 2
     test_x, test_y = stripes(300, seed=1)
     assert float((model.eval()(test_x).argmax(1) == test_y).float().mean()) > 0.9
-    assert pruner.plan.axes["0"]["out"] == pruner.graph["0"].alive.tolist()
+    assert pruner.plan.tensors["0.weight"]["0"] == pruner.graph["0"].alive.tolist()
 
 
 def test_leaving_the_loop_takes_the_noise_off() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -12,8 +12,8 @@ from torch.nn.modules.conv import _ConvNd
 
 from rbprune.errors import UnprunableError, nearest
 from rbprune.graph.plan import Plan
-from rbprune.graph.sites import Part, Role, Site
-from rbprune.graph.surgery import axis_width, keep_positions
+from rbprune.graph.sites import Axis, Part, Role, Site
+from rbprune.graph.surgery import find_tensor, keep_positions, set_width
 
 
 @dataclass(frozen=True)
@@ -30,27 +30,26 @@ class ChannelGraph:
     """Made by ``rbprune.trace``. Channels are numbered as they are in the network now."""
 
     def __init__(
-        self, model: nn.Module, sites: list[Site], frozen: dict[str, str], positions: dict[str, int], batch: int = 1
+        self, model: nn.Module, sites: list[Site], frozen: dict[str, str], axes: list[Axis], applied: dict[str, int]
     ) -> None:
         self.model = model
         self.sites = sites
         self.frozen = frozen
         """Modules whose outputs may not be removed, each with the reason."""
-        self._positions = positions
+        self._by_name = {site.name: site for site in sites}
+        self._applied = applied
         self._modules = dict(model.named_modules(remove_duplicate=False))
-        self._alive: dict[tuple[str, Role], Tensor] = {}
-        self._width: dict[tuple[str, Role], int] = {}
-        for site in sites:
-            for part in site.parts:
-                key = (part.module, part.role)
-                width = self._axis_width(*key)
-                self._alive[key], self._width[key] = torch.arange(width), width
+        self._axes = {(axis.owner, axis.role): axis for axis in axes}
+        self._alive: dict[tuple[str, Role], Tensor] = {
+            (part.owner, part.role): torch.arange(len(self._axes[part.owner, part.role].ids))
+            for site in sites
+            for part in site.parts
+        }
 
     def __getitem__(self, name: str) -> Site:
-        for site in self.sites:
-            if site.name == name:
-                return site
-        names = [site.name for site in self.sites]
+        if name in self._by_name:
+            return self._by_name[name]
+        names = list(self._by_name)
         reason = f"; it is frozen: {self.frozen[name]}" if name in self.frozen else nearest(name, names)
         raise UnprunableError(f"there is no site {name!r}{reason}; the sites are {', '.join(names[:8])} ...")
 
@@ -58,12 +57,17 @@ class ChannelGraph:
         """The module of that name."""
         return self._modules[name]
 
-    def _axis_width(self, module: str, role: Role) -> int:
-        return axis_width(self._modules[module], role)
+    def hookable(self, site: Site) -> bool:
+        """Whether every consumer of the site is a module, so that noise can be put on its input."""
+        return bool(site.consumers) and all(name in self._modules for name in site.consumers)
 
     def places(self, site: Site, part: Part) -> Tensor:
         """Positions now, on the part's axis, of the channels that are left: [channels, positions per channel]."""
-        return torch.searchsorted(self._alive[part.module, part.role], part.positions[site.alive])
+        return torch.searchsorted(self._alive[part.owner, part.role], part.positions[site.alive])
+
+    def width(self, part: Part) -> int:
+        """Positions that are left on the part's axis."""
+        return len(self._alive[part.owner, part.role])
 
     def _check(self, site: Site, drop: Sequence[int]) -> list[int]:
         drop = sorted({int(c) for c in drop})
@@ -76,58 +80,96 @@ class ChannelGraph:
     @contextmanager
     def mask(self, drop: Mapping[str, Sequence[int]]) -> Iterator[None]:
         """Inside, every consumer sees zeros in place of these channels."""
-        handles = []
-        try:
+        with ExitStack() as undo:
             for name, channels in drop.items():
                 site = self[name]
                 gone = torch.tensor(self._check(site, channels), dtype=torch.long)
                 for part in site.parts:
                     if part.role == "in":
-                        module = self._modules[part.module]
-                        multiplier = torch.ones(self._axis_width(part.module, "in"))
+                        multiplier = torch.ones(self.width(part))
                         multiplier[self.places(site, part)[gone].flatten()] = 0
-                        handles.append(module.register_forward_pre_hook(_Multiply(multiplier)))
+                        undo.callback(self._multiply(part.owner, multiplier))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
+
+    def _multiply(self, owner: str, multiplier: Tensor) -> Callable[[], None]:
+        """Multiply the channels that a consumer reads; returns what puts things back."""
+        if owner in self._modules:
+            return self._modules[owner].register_forward_pre_hook(_Multiply(multiplier)).remove
+        weight = find_tensor(self.model, owner)[2]
+        assert weight is not None
+        saved = weight.detach().clone()
+        shape = [-1 if d == 1 else 1 for d in range(weight.dim())]
+        weight.data.mul_(multiplier.to(weight).view(shape))
+
+        def restore() -> None:
+            weight.data.copy_(saved)
+
+        return restore
+
+    def scale(self, site: Site, factors: Tensor) -> None:
+        """Multiply what every consumer reads of each channel by a factor, in its weights."""
+        for part in site.parts:
+            axis = self._axes[part.owner, part.role]
+            if part.role in ("in", "columns"):
+                for name, dim in axis.tensors:
+                    weight = find_tensor(self.model, name)[2]
+                    assert weight is not None
+                    places = self.places(site, part).to(weight.device)
+                    scale = torch.ones(weight.shape[dim], device=weight.device, dtype=weight.dtype)
+                    scale[places] = factors.to(weight).unsqueeze(1).expand_as(places)
+                    with torch.no_grad():
+                        weight.mul_(scale.view([-1 if d == dim else 1 for d in range(weight.dim())]))
 
     def remove(self, drop: Mapping[str, Sequence[int]], *, optimizer: torch.optim.Optimizer | None = None) -> Plan:
         """Remove channels physically and in place; the optimizer's state follows. Returns the plan so far."""
         checked = {name: self._check(self[name], channels) for name, channels in drop.items()}
+        stays: dict[tuple[str, Role], Tensor] = {}
         for name, gone in checked.items():
             site = self[name]
-            keep = torch.ones(site.channels, dtype=torch.bool)
-            keep[gone] = False
-            if not gone:
-                continue
             for part in site.parts:
-                key = (part.module, part.role)
-                stay = torch.ones(len(self._alive[key]), dtype=torch.bool)
-                stay[self.places(site, part)[~keep].flatten()] = False
-                keep_positions(self._modules[part.module], part.role, stay.nonzero().flatten(), optimizer)
-                self._alive[key] = self._alive[key][stay]
-            site.alive = site.alive[keep]
+                key = (part.owner, part.role)
+                stay = stays.setdefault(key, torch.ones(len(self._alive[key]), dtype=torch.bool))
+                stay[self.places(site, part)[gone].flatten()] = False
+        for (owner, role), stay in stays.items():
+            if not bool(stay.all()):
+                for name, dim in self._axes[owner, role].tensors:
+                    keep_positions(self.model, name, dim, stay.nonzero().flatten(), optimizer)
+                if owner in self._modules:
+                    set_width(self._modules[owner], role, int(stay.sum()))
+                self._alive[owner, role] = self._alive[owner, role][stay]
+        for name, gone in checked.items():
+            left = torch.ones(self[name].channels, dtype=torch.bool)
+            left[gone] = False
+            self[name].alive = self[name].alive[left]
         return self.plan()
 
     def plan(self) -> Plan:
         """All that has been removed since the trace."""
-        axes: dict[str, dict[str, list[int]]] = {}
-        for (module, role), alive in self._alive.items():
-            if len(alive) < self._width[module, role]:
-                axes.setdefault(module, {})[role] = alive.tolist()
+        tensors: dict[str, dict[str, list[int]]] = {}
+        widths: dict[str, dict[str, int]] = {}
+        for (owner, role), alive in self._alive.items():
+            axis = self._axes[owner, role]
+            if len(alive) < len(axis.ids):
+                for name, dim in axis.tensors:
+                    if find_tensor(self.model, name)[2] is not None:
+                        tensors.setdefault(name, {})[str(dim)] = alive.tolist()
+                if owner in self._modules:
+                    widths.setdefault(owner, {})[role] = len(alive)
         sites = {s.name: {"channels": s.original, "kept": s.alive.tolist()} for s in self.sites}
-        return Plan(axes, sites)
+        return Plan(tensors, widths, sites)
+
+    def _weight(self, owner: str) -> Tensor:
+        weight = find_tensor(self.model, f"{owner}.weight" if owner in self._modules else owner)[2]
+        assert weight is not None
+        return weight
 
     def layers(self) -> list[LayerCost]:
         """What each convolution and linear layer costs now, front to back; nothing else is counted."""
         found = []
-        for name, positions in self._positions.items():
-            module = self._modules[name]
-            if isinstance(module, _ConvNd | nn.Linear):
-                kind = "conv" if isinstance(module, _ConvNd) else "linear"
-                weights = module.weight.numel()
-                found.append(LayerCost(name, kind, positions * weights, weights))
+        for owner, positions in self._applied.items():
+            weight = self._weight(owner)
+            kind = "conv" if weight.dim() > 2 else "linear"
+            found.append(LayerCost(owner, kind, positions * weight.numel(), weight.numel()))
         return found
 
     def macs(self) -> int:
@@ -142,10 +184,9 @@ class ChannelGraph:
         """MACs that disappear from the network as it is now with one channel: its filters and its columns."""
         total = 0.0
         for part in site.parts:
-            if part.role != "norm":
-                width = self._axis_width(part.module, part.role)
-                share = part.positions.shape[1] / width
-                total += share * self._positions[part.module] * self._modules[part.module].weight.numel()
+            if part.owner in self._applied and self._axes[part.owner, part.role].tensors:
+                share = part.positions.shape[1] / self.width(part)
+                total += share * self._applied[part.owner] * self._weight(part.owner).numel()
         return total
 
 
@@ -159,5 +200,5 @@ class _Multiply:
         x, *rest = args
         multiplier = self.multiplier.to(x.device, x.dtype)
         if isinstance(module, _ConvNd):
-            multiplier = multiplier.view(-1, *[1] * (module.weight.dim() - 2))
+            multiplier = multiplier.view(-1, *[1] * (x.dim() - 2))
         return (x * multiplier, *rest)

@@ -106,3 +106,13 @@ def spread(vector: Tensor, dim: int, shape: Sequence[int]) -> Tensor:
     """An id tensor of ``shape`` whose identities run along ``dim``."""
     dim = dim % len(shape)
     return vector.view([-1 if d == dim else 1 for d in range(len(shape))]).expand(list(shape))
+
+
+def varies(ids: Tensor, dim: int) -> bool:
+    """Whether the identity changes along ``dim``.
+
+    >>> varies(torch.arange(3).view(1, 3, 1).expand(2, 3, 4), 1), varies(torch.arange(3).view(3, 1).expand(3, 4), 1)
+    (True, False)
+    """
+    small = compact(ids)[0]
+    return small.shape[dim] > 1 and not bool((small == small.narrow(dim, 0, 1)).all())

@@ -5,71 +5,81 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from rbprune.errors import ModelError
-from rbprune.graph.surgery import axis_width, keep_positions
+from rbprune.graph.sites import Role
+from rbprune.graph.surgery import find_tensor, keep_positions, set_width
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Kept positions (of the original network) for each changed axis, and kept channels for each site.
+    """Kept positions (of the original network) of each changed tensor, new widths of modules, kept channels of sites.
 
-    >>> plan = Plan(axes={"conv1": {"out": [0, 2]}}, sites={"conv1": {"channels": 3, "kept": [0, 2]}})
+    >>> plan = Plan({"conv1.weight": {"0": [0, 2]}}, {"conv1": {"out": 2}}, {"conv1": {"channels": 3, "kept": [0, 2]}})
     >>> Plan.from_json(plan.to_json()) == plan
     True
     """
 
-    axes: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    tensors: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    widths: dict[str, dict[str, int]] = field(default_factory=dict)
     sites: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One object with the keys version, axes and sites."""
-        return json.dumps({"version": VERSION, "axes": self.axes, "sites": self.sites})
+        """One object with the keys version, tensors, widths and sites."""
+        return json.dumps({"version": VERSION, **vars(self)})
 
     @staticmethod
     def from_json(text: str) -> Plan:
         """Read what ``to_json`` wrote; anything else is a ModelError."""
         try:
             raw: Mapping[str, Any] = json.loads(text)
-            version, axes, sites = raw["version"], raw["axes"], raw["sites"]
+            version, parts = raw["version"], (raw["tensors"], raw["widths"], raw["sites"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ModelError(
-                f"this is not a pruning plan ({error!r}); a plan is the plan.json of a run folder"
-            ) from error
+            raise ModelError(f"this is not a pruning plan ({error!r}); one is the plan.json of a run folder") from error
         if version != VERSION:
             raise ModelError(
-                f"plan version {version!r} is unknown to this rbprune (it reads {VERSION}); upgrade rbprune"
+                f"plan version {version!r} is unknown here (this rbprune reads {VERSION}); upgrade rbprune"
             )
-        return Plan(axes, sites)
+        return Plan(*parts)
 
 
 def apply_plan(model: nn.Module, plan: Plan) -> nn.Module:
     """Make the cuts of ``plan`` in a fresh, unpruned instance of the network, in place; returns it.
 
-    >>> model = apply_plan(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), Plan({"0": {"out": [1]}, "1": {"in": [1]}}))
-    >>> model[0].out_features
+    >>> cut = Plan({"0.weight": {"0": [1]}, "0.bias": {"0": [1]}, "1.weight": {"1": [1]}}, {"0": {"out": 1}})
+    >>> apply_plan(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), cut)[0].out_features
     1
     """
-    modules = dict(model.named_modules())
-    missing = [name for name in plan.axes if name not in modules]
-    if missing:
+    cuts = [(name, int(dim), kept) for name, dims in plan.tensors.items() for dim, kept in dims.items()]
+    for name, dim, kept in cuts:
+        _check(model, name, dim, kept)
+    for name, dim, kept in cuts:
+        keep_positions(model, name, dim, torch.tensor(kept, dtype=torch.long))
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for name, roles in plan.widths.items():
+        for role, width in roles.items():
+            set_width(modules[name], cast(Role, role), width)
+    return model
+
+
+def _check(model: nn.Module, name: str, dim: int, kept: list[int]) -> None:
+    try:
+        tensor = find_tensor(model, name)[2]
+    except AttributeError:
+        tensor = None
+    if tensor is None:
         raise ModelError(
-            f"the plan changes {missing[0]!r}, which this {type(model).__name__} does not have; "
+            f"the plan changes {name!r}, which this {type(model).__name__} does not have; "
             "build the same network that was pruned, unpruned"
         )
-    axes = [(modules[name], role, kept, name) for name, roles in plan.axes.items() for role, kept in roles.items()]
-    for module, role, kept, name in axes:
-        if max(kept) >= axis_width(module, role):  # type: ignore[arg-type]
-            raise ModelError(
-                f"the plan keeps position {max(kept)} of {name!r} ({role}), which has fewer; "
-                "build the same network that was pruned, with its original width"
-            )
-    for module, role, kept, _ in axes:
-        keep_positions(module, role, torch.tensor(kept, dtype=torch.long))  # type: ignore[arg-type]
-    return model
+    if tensor.dim() <= dim or max(kept) >= tensor.shape[dim]:
+        raise ModelError(
+            f"the plan keeps position {max(kept)} of {name!r} (dimension {dim}), which has fewer; "
+            "build the same network that was pruned, with its original width"
+        )

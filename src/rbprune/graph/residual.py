@@ -9,17 +9,21 @@ from torch import fx
 
 @dataclass(frozen=True)
 class Block:
-    """The nodes of the branches, the block's name, and whether its shortcut is anything but the identity."""
+    """A sum of two branches that come from one fork: the nodes between, the name, and whether it changes the shape.
 
+    ``downsample`` says that the shortcut is anything but the identity.
+    """
+
+    sum: fx.Node
     nodes: frozenset[fx.Node]
-    name: str
+    name: str | None
     downsample: bool
 
 
 def find_blocks(graph: fx.Graph, sums: list[tuple[fx.Node, fx.Node, fx.Node]]) -> list[Block]:
     """One block per sum of two branches, smallest first, so that the first that holds a node is the innermost."""
-    order = {node: number for number, node in enumerate(graph.nodes)}
     nodes = list(graph.nodes)
+    order = {node: number for number, node in enumerate(nodes)}
     above: dict[fx.Node, int] = {}
     for node, number in order.items():
         mask = 1 << number
@@ -27,7 +31,7 @@ def find_blocks(graph: fx.Graph, sums: list[tuple[fx.Node, fx.Node, fx.Node]]) -
             mask |= above[source]
         above[node] = mask
     blocks = []
-    for _, left, right in sums:
+    for total, left, right in sums:
         common = above[left] & above[right]
         if not common:
             continue
@@ -35,8 +39,8 @@ def find_blocks(graph: fx.Graph, sums: list[tuple[fx.Node, fx.Node, fx.Node]]) -
         between = (above[left] | above[right]) & ~above[fork]
         members = [n for n in nodes[order[fork] + 1 :] if between >> order[n] & 1 and above[n] >> order[fork] & 1]
         inside = [str(n.target) for n in members if n.op == "call_module"]
-        if inside:
-            blocks.append(Block(frozenset(members), _common_path(inside), fork not in (left, right)))
+        name = _common_path(inside) if inside else None
+        blocks.append(Block(total, frozenset(members), name, fork not in (left, right)))
     return sorted(blocks, key=lambda block: len(block.nodes))
 
 

@@ -10,24 +10,30 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Role = Literal["out", "in", "norm"]
-"""How a module holds a channel: it makes it, reads it, or carries a parameter for it."""
+Role = Literal["out", "in", "columns", "along"]
+"""How a module holds a channel.
+
+``out`` makes it, ``in`` reads it (positions are those of the input), ``columns`` are the weights that read it where
+they are not numbered as the input is (grouped convolution), ``along`` carries a parameter for it.
+"""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of one module and, for each of its positions, the channel identity found there."""
+    """One dimension of an owner's tensors and, for each of its positions, the channel identity found there."""
 
-    module: str
+    owner: str
     role: Role
     ids: Tensor
+    tensors: tuple[tuple[str, int], ...] = ()
+    """Names of the tensors that have this dimension, each with its number."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Where a site's channels lie in one module: ``positions[c]`` are the original positions of channel c."""
+    """Where a site's channels lie on one axis: ``positions[c]`` are the original positions of channel c."""
 
-    module: str
+    owner: str
     role: Role
     positions: Tensor
 
@@ -60,18 +66,19 @@ class Site:
     @property
     def producers(self) -> list[str]:
         """Modules that make the channels."""
-        return [part.module for part in self.parts if part.role == "out"]
+        return [part.owner for part in self.parts if part.role == "out"]
 
     @property
     def consumers(self) -> list[str]:
         """Modules that read the channels."""
-        return [part.module for part in self.parts if part.role == "in"]
+        return [part.owner for part in self.parts if part.role == "in"]
 
 
 def collect(axes: Iterable[Axis], component: Tensor) -> list[Site]:
     """Group the channels that occur on the same axes into sites, in the order of the axes.
 
-    Channels without a producer of their own (network inputs) and frozen ones belong to no site.
+    Channels that nobody makes (network inputs, parameters on their own), frozen ones, and a channel that is alone are
+    no sites.
     """
     where: dict[int, dict[int, list[int]]] = defaultdict(dict)
     axes = list(axes)
@@ -86,11 +93,11 @@ def collect(axes: Iterable[Axis], component: Tensor) -> list[Site]:
     names: dict[str, int] = defaultdict(int)
     for key, members in groups.items():
         parts = [
-            Part(axes[number].module, axes[number].role, torch.tensor([places[number] for places in members]))
+            Part(axes[number].owner, axes[number].role, torch.tensor([places[number] for places in members]))
             for number, _ in key
         ]
-        made_by = [part.module for part in parts if part.role == "out"]
-        if not made_by:
+        made_by = [part.owner for part in parts if part.role == "out"]
+        if not made_by or len(members) < 2:
             continue
         names[made_by[0]] += 1
         suffix = f"#{names[made_by[0]]}" if names[made_by[0]] > 1 else ""

@@ -1,70 +1,58 @@
-"""Cut positions out of a module's tensors; the optimizer's state follows."""
+"""Cut positions out of tensors by name; module attributes and the optimizer's state follow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
-from rbprune.errors import UnprunableError
 from rbprune.graph.sites import Role
 
 
-def axis_width(module: nn.Module, role: Role) -> int:
-    """Positions on one axis of ``module``."""
-    for name, dim in _tensors(module, role):
-        tensor = getattr(module, name)
-        if tensor is not None:
-            return int(tensor.shape[dim])
-    return int(module.num_features)  # type: ignore[arg-type]
+def find_tensor(model: nn.Module, name: str) -> tuple[nn.Module, str, Tensor | None]:
+    """The module that holds a parameter or buffer, its name there, and itself (None where it is not used)."""
+    path, _, leaf = name.rpartition(".")
+    holder = model.get_submodule(path)
+    return holder, leaf, getattr(holder, leaf, None)
 
 
-def weight_of(module: nn.Module) -> Tensor:
-    """A layer's weight: [out, in, ...]."""
-    return cast(Tensor, module.weight)
-
-
-def keep_positions(module: nn.Module, role: Role, keep: Tensor, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Keep only the positions ``keep`` of one axis of ``module``, in place."""
-    for name, dim in _tensors(module, role):
-        old = getattr(module, name)
-        if old is None:
-            continue
-        index = keep.to(old.device)
-        new = old.detach().index_select(dim, index)
-        if isinstance(old, nn.Parameter):
-            parameter = nn.Parameter(new, requires_grad=old.requires_grad)
-            setattr(module, name, parameter)
-            if optimizer is not None:
-                _follow(optimizer, old, parameter, dim, index)
-        else:
-            setattr(module, name, new)
-    _set_width(module, role, len(keep))
-
-
-def _tensors(module: nn.Module, role: Role) -> Iterator[tuple[str, int]]:
-    """Names of the tensors that have the axis, each with the dimension where it lies."""
-    if isinstance(module, _ConvNd | nn.Linear) and role == "out":
-        yield from (("weight", 0), ("bias", 0))
-    elif isinstance(module, _ConvNd | nn.Linear) and role == "in":
-        yield "weight", 1
-    elif isinstance(module, _BatchNorm) and role == "norm":
-        yield from (("weight", 0), ("bias", 0), ("running_mean", 0), ("running_var", 0))
+def keep_positions(
+    model: nn.Module, name: str, dim: int, keep: Tensor, optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """Keep only the positions ``keep`` of one dimension of a parameter or buffer, in place."""
+    holder, leaf, old = find_tensor(model, name)
+    if old is None:
+        return
+    index = keep.to(old.device)
+    new = old.detach().index_select(dim, index)
+    if isinstance(old, nn.Parameter):
+        parameter = nn.Parameter(new, requires_grad=old.requires_grad)
+        setattr(holder, leaf, parameter)
+        if optimizer is not None:
+            _follow(optimizer, old, parameter, dim, index)
     else:
-        raise UnprunableError(f"{type(module).__name__} has no axis {role!r}; it cannot be pruned")
+        setattr(holder, leaf, new)
 
 
-def _set_width(module: Any, role: Role, width: int) -> None:
+def set_width(module: Any, role: Role, width: int) -> None:
+    """Let a module's own numbers say what its tensors are."""
     if isinstance(module, nn.Linear):
         setattr(module, "out_features" if role == "out" else "in_features", width)
-    elif isinstance(module, _ConvNd):
+    elif isinstance(module, _ConvNd) and role == "along":
+        each = module.out_channels // module.in_channels
+        module.out_channels, module.in_channels, module.groups = width, width // each, width // each
+    elif isinstance(module, _ConvNd) and role in ("out", "in"):
         setattr(module, "out_channels" if role == "out" else "in_channels", width)
-    else:
+    elif isinstance(module, _NormBase):
         module.num_features = width
+    elif isinstance(module, nn.GroupNorm):
+        each = module.num_channels // module.num_groups
+        module.num_channels, module.num_groups = width, width // each
+    elif isinstance(module, nn.PReLU):
+        module.num_parameters = width
 
 
 def _follow(optimizer: torch.optim.Optimizer, old: Tensor, new: nn.Parameter, dim: int, keep: Tensor) -> None:

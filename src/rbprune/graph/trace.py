@@ -8,14 +8,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 from rbprune.errors import ModelError, UnprunableError
 from rbprune.graph.channels import ChannelGraph
 from rbprune.graph.ids import FROZEN
 from rbprune.graph.residual import find_blocks
-from rbprune.graph.rules import Walk, carry, describe
+from rbprune.graph.rules import carry
+from rbprune.graph.rules.layers import parameter
 from rbprune.graph.sites import Site, collect
+from rbprune.graph.walk import Walk
 
 
 def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) -> ChannelGraph:
@@ -33,86 +36,131 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     unknown = [name for name in keep if name not in modules]
     if unknown:
         raise ModelError(f"keep names {unknown[0]!r}, which is no module of this {type(model).__name__}")
-    with _undisturbed(model):
-        shapes = _Shapes(fx.GraphModule(model, _symbolic(model)))
-        outputs = _run(shapes, inputs)
-    walk = Walk(modules, tuple(keep))
-    _freeze_shared(walk, model)
-    _walk(walk, shapes.graph)
-    sites = collect(walk.axes.values(), walk.ids.components())
-    _mark_residual(sites, walk, shapes.graph)
-    reasons = walk.ids.reasons()
-    frozen = {
-        axis.module: next(reasons[i] for i in axis.ids.tolist() if i in reasons)
-        for (_, role), axis in walk.axes.items()
-        if role == "out" and any(i in reasons for i in axis.ids.tolist())
-    }
-    return ChannelGraph(model, sites, frozen, shapes.positions, batch=_batch(outputs))
+    walk = Walk(model, (*keep, *_shared(model)))
+    graphs = _graphs(model, inputs)
+    for graph in graphs:
+        _walk(walk, graph)
+        if graph is graphs[0]:
+            applied = dict(walk.applied)
+    component = walk.ids.components()
+    sites = collect(walk.axes.values(), component)
+    _mark_residual(sites, walk, component, graphs[0])
+    return ChannelGraph(model, sites, _frozen(walk), list(walk.axes.values()), applied)
+
+
+def _graphs(model: nn.Module, inputs: tuple[Any, ...]) -> list[fx.Graph]:
+    """The network in evaluation and, where it is another one (auxiliary heads), in training."""
+    found: list[fx.Graph] = []
+    for training in (False, True):
+        with _mode(model, training):
+            graph = _symbolic(model)
+            if found and _text(graph) == _text(found[0]):
+                continue
+            _shapes(model, graph, inputs)
+            found.append(graph)
+    return found
+
+
+def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:
+    return [(n.op, str(n.target), str(n.args)) for n in graph.nodes]
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, no gradients, and everything put back afterwards."""
-    training = {module: module.training for module in model.modules()}
-    model.eval()
+def _mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """Training or evaluation mode without gradients, and everything put back afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.train(training)
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             yield
     finally:
-        for module, flag in training.items():
-            module.training = flag
+        for module, mode in modes.items():
+            module.training = mode
+
+
+class _Tracer(fx.Tracer):
+    """Follows every module that it can; one whose forward cannot be followed is a leaf, and so has no rule."""
+
+    record_stack_traces = True
+
+    def __init__(self, leaves: set[str]) -> None:
+        super().__init__()
+        self.leaves, self.path = leaves, [""]
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return module_qualified_name in self.leaves or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        self.path.append(self.path_of_module(m))
+        result = super().call_module(m, forward, args, kwargs)
+        self.path.pop()
+        return result
 
 
 def _symbolic(model: nn.Module) -> fx.Graph:
-    try:
-        return fx.Tracer().trace(model)
-    except Exception as error:
-        raise UnprunableError(
-            f"the forward of {type(model).__name__} cannot be traced: {error}; "
-            "control flow that depends on data cannot be followed: rewrite it, or prune the submodule that has none"
-        ) from error
+    leaves: set[str] = set()
+    while True:
+        tracer = _Tracer(leaves)
+        try:
+            return tracer.trace(model)
+        except Exception as error:
+            stuck = tracer.path[-1]
+            if stuck and stuck not in leaves:
+                leaves.add(stuck)
+                continue
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UnprunableError(
+                f"the forward of {type(model).__name__} cannot be traced: {reason}; control flow that depends on data "
+                "cannot be followed in the outermost module: move it into a submodule (which is then left alone), "
+                "or prune the submodule that has none"
+            ) from error
 
 
-def _run(shapes: _Shapes, inputs: tuple[Any, ...]) -> Any:
+def _shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> None:
+    """Note the shape of every result, without computing it where that is possible."""
+    given = [tuple(i.shape) if isinstance(i, Tensor) else type(i).__name__ for i in inputs]
+    shapes = _Shapes(fx.GraphModule(model, graph))
     try:
-        return shapes.run(*inputs)
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            shapes.run(*tree_map_only(Tensor, fake.from_tensor, inputs))
+    except DataDependentOutputException:
+        with _buffers_restored(model):
+            shapes.run(*inputs)
     except Exception as error:
-        given = [tuple(i.shape) if isinstance(i, Tensor) else type(i).__name__ for i in inputs]
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(
             f"the model's forward fails on the example inputs {given}: {reason}; pass example_inputs that it accepts"
         ) from error
 
 
-class _Shapes(fx.Interpreter):
-    """Runs the example once, noting the shape of every result and how often each weighted layer is applied."""
+@contextmanager
+def _buffers_restored(model: nn.Module) -> Iterator[None]:
+    saved = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in saved:
+            buffer.copy_(value)
 
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.positions: dict[str, int] = {}
+
+class _Shapes(fx.Interpreter):
+    """Runs a graph and notes shapes."""
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
         n.meta["like"] = tree_map_only(Tensor, lambda t: torch.empty(t.shape, device="meta"), result)
-        if n.op == "call_module" and isinstance(result, Tensor):
-            module = self.fetch_attr(str(n.target))
-            if hasattr(module, "weight") and getattr(module, "weight", None) is not None and module.weight.dim() >= 2:
-                width = result.shape[1] if module.weight.dim() > 2 else result.shape[-1]
-                count = result[0].numel() // width
-                self.positions[str(n.target)] = self.positions.get(str(n.target), 0) + count
         return result
-
-
-def _batch(outputs: Any) -> int:
-    first = next((t for t in torch.utils._pytree.tree_leaves(outputs) if isinstance(t, Tensor)), None)
-    return int(first.shape[0]) if first is not None and first.dim() else 1
 
 
 def _walk(walk: Walk, graph: fx.Graph) -> None:
     env: dict[fx.Node, Any] = {}
     for node in graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
+        if node.op == "placeholder":
             env[node] = walk.frozen_like(node.meta["like"])
+            continue
+        if node.op == "get_attr":
+            like = node.meta["like"]
+            env[node] = parameter(walk, node, like) if isinstance(like, Tensor) else like
             continue
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
         if node.op == "output":
@@ -120,32 +168,45 @@ def _walk(walk: Walk, graph: fx.Graph) -> None:
             continue
         try:
             env[node] = carry(walk, node, args, kwargs)
-        except (TypeError, IndexError, RuntimeError, ValueError):
+        except (TypeError, IndexError, RuntimeError, ValueError, AttributeError):
             # a rule that does not understand its arguments knows nothing about the operation
-            env[node] = walk.refuse(node, (args, kwargs), f"{describe(node, walk)} is called in a way without a rule")
+            reason = f"{walk.describe(node)} is called in a way without a rule"
+            env[node] = walk.refuse(node, (args, kwargs), reason)
 
 
-def _freeze_shared(walk: Walk, model: nn.Module) -> None:
-    """Layers that share a parameter are made whole again only by the model's author."""
+def _shared(model: nn.Module) -> list[str]:
+    """Layers that share a parameter: only the model's author can make them whole again."""
     owners: dict[int, str] = {}
+    found = []
     for name, module in model.named_modules():
-        for parameter in module.parameters(recurse=False):
-            other = owners.setdefault(id(parameter), name)
+        for tensor in module.parameters(recurse=False):
+            other = owners.setdefault(id(tensor), name)
             if other != name:
-                walk.keep += (other, name)
+                found += [other, name]
+    return found
 
 
-def _mark_residual(sites: list[Site], walk: Walk, graph: fx.Graph) -> None:
-    component = walk.ids.components()
-    summed = {int(c) for *_, ids in walk.sums for c in component[ids.unique()].tolist() if c != FROZEN}
-    blocks = find_blocks(graph, [(node, left, right) for node, left, right, _ in walk.sums])
+def _frozen(walk: Walk) -> dict[str, str]:
+    reasons = walk.ids.reasons()
+    frozen = {}
+    for (owner, role), axis in walk.axes.items():
+        if role == "out":
+            reason = next((reasons[i] for i in axis.ids.tolist() if i in reasons), None)
+            if reason is not None:
+                frozen[owner] = reason
+    return frozen
+
+
+def _mark_residual(sites: list[Site], walk: Walk, component: Tensor, graph: fx.Graph) -> None:
+    here = set(graph.nodes)
+    sums = {node: (left, right, ids) for node, left, right, ids in walk.sums if node in here}
+    blocks = find_blocks(graph, [(node, left, right) for node, (left, right, _) in sums.items()])
+    summed = {c for block in blocks for c in component[sums[block.sum][2].unique()].tolist() if c != FROZEN}
     for site in sites:
         out = next(part for part in site.parts if part.role == "out")
-        channel = component[walk.axes[out.module, "out"].ids[out.positions[0, 0]]]
-        block = next((b for b in blocks if walk.makers[out.module] in b.nodes), None)
-        if int(channel) in summed:
+        channel = int(component[walk.axes[out.owner, "out"].ids[out.positions[0, 0]]])
+        block = next((b for b in blocks if walk.makers[out.owner] in b.nodes), None)
+        if channel in summed:
             site.residual = "sum"
         elif block is not None:
-            site.residual = "inside"
-        if block is not None and site.residual == "inside":
-            site.block, site.downsample = block.name, block.downsample
+            site.residual, site.block, site.downsample = "inside", block.name, block.downsample

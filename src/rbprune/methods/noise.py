@@ -10,7 +10,6 @@ from torch.nn.modules.conv import _ConvNd
 
 from rbprune.bayes import dirac
 from rbprune.graph import ChannelGraph, Site
-from rbprune.graph.surgery import weight_of
 
 
 class ChannelNoise(nn.Module):
@@ -39,7 +38,7 @@ class ChannelNoise(nn.Module):
                 if part.role == "in":
                     columns = _columns(graph, site, part)
                     hook = _Scale(self, self.slices[site.name], columns)
-                    self._handles.append(graph.module(part.module).register_forward_pre_hook(hook))
+                    self._handles.append(graph.module(part.owner).register_forward_pre_hook(hook))
 
     def detach(self) -> None:
         """Take the noise off the model."""
@@ -69,7 +68,7 @@ def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
     None when columns and channels are the same thing.
     """
     places = graph.places(site, part)
-    width = weight_of(graph.module(part.module)).shape[1]
+    width = graph.width(part)
     columns = torch.full((width,), site.channels)
     columns[places.flatten()] = torch.arange(site.channels).repeat_interleave(places.shape[1])
     return None if torch.equal(columns, torch.arange(site.channels)) else columns

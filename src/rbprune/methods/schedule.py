@@ -44,7 +44,8 @@ def schedule(method: str, graph: ChannelGraph, only: Sequence[str] | None = None
     if method not in SCHEDULES:
         raise ConfigError(f"unknown method {method!r}{nearest(method, SCHEDULES)}; known are {', '.join(SCHEDULES)}")
     wanted = None if only is None else {graph[name].name for name in only}
-    sites = [s for s in graph.sites if s.residual != "sum" and (wanted is None or s.name in wanted)]
+    open_sites = [s for s in graph.sites if s.residual != "sum" and graph.hookable(s)]
+    sites = [s for s in open_sites if wanted is None or s.name in wanted]
     stages = SCHEDULES[method](sites)
     if not stages:
         frozen = "; ".join(f"{name}: {reason}" for name, reason in list(graph.frozen.items())[:3])

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from rbprune.bayes import dirac
 from rbprune.graph import ChannelGraph
-from rbprune.graph.surgery import weight_of
 from rbprune.methods.noise import ChannelNoise
 from rbprune.methods.price import Price
 from rbprune.methods.recalibrate import recalibrate
@@ -112,7 +111,7 @@ class Stage:
                 gone[rate.argmin()] = False
                 guarded.append(name)
                 warnings.warn(f"every channel of {name!r} was redundant; the least redundant one is kept", stacklevel=2)
-            self._fold(name, 1 - rate)
+            self.graph.scale(self.graph[name], 1 - rate)  # W_c <- W_c (1 - r_c): theta becomes its mean
             drop[name] = gone.nonzero().flatten().tolist()
         before = {name: self.graph[name].channels for name in self.names}
         self.graph.remove(drop, optimizer=optimizer)
@@ -130,15 +129,3 @@ class Stage:
     def _let_go(self) -> None:
         self._watch.remove()
         self.noise.detach()
-
-    def _fold(self, name: str, mean: Tensor) -> None:
-        """W_c <- W_c (1 - r_c): theta is replaced by its mean, which the consumers' columns absorb."""
-        site = self.graph[name]
-        for part in site.parts:
-            if part.role == "in":
-                weight = weight_of(self.graph.module(part.module))
-                places = self.graph.places(site, part).to(weight.device)
-                scale = torch.ones(weight.shape[1], device=weight.device, dtype=weight.dtype)
-                scale[places] = mean.to(weight.dtype).unsqueeze(1).expand_as(places)
-                with torch.no_grad():
-                    weight.mul_(scale.view(1, -1, *[1] * (weight.dim() - 2)))

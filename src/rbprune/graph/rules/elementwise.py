@@ -1,0 +1,114 @@
+"""Operations that treat every channel, or every value, on its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
+
+from rbprune.graph.ids import FROZEN, along, compact, spread, varies
+from rbprune.graph.walk import Walk
+
+
+def channelwise(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Activation, pooling, dropout, interpolation: every channel on its own; space may change."""
+    like = node.meta["like"]
+    if not isinstance(like, Tensor) or any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
+        return walk.refuse(node, (x, args, kwargs), f"{walk.describe(node)} of several tensors has no channel rule")
+    if x.shape == like.shape:
+        return x
+    vector = along(x, 1)
+    if vector is None or like.dim() < 2 or len(vector) != like.shape[1]:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} does not keep the channels in dimension 1")
+    return spread(vector, 1, like.shape)
+
+
+def channelwise_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor, *args: Any) -> Any:
+    """The same as a module; one with a parameter per channel (PReLU) carries it along."""
+    if isinstance(module, nn.PReLU) and module.num_parameters > 1:
+        vector = along(x, 1)
+        if vector is None:
+            return walk.refuse(node, (x,), f"{walk.describe(node)} has parameters for something else than channels")
+        walk.axis(str(node.target), "along", vector, ((f"{node.target}.weight", 0),))
+    return channelwise(walk, node, x)
+
+
+def over_dimension(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Softmax and the like: exact as long as they do not run over channels."""
+    if not isinstance(dim, int) or varies(x, dim):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} runs over channels")
+    return x
+
+
+def over_dimension_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """The same as a module."""
+    return over_dimension(walk, node, x, getattr(module, "dim", 1))
+
+
+def reduction(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
+    """Sum and mean: what is added up is one channel."""
+    if dim is None or kwargs.get("out") is not None:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} over all dimensions mixes channels")
+    result = x
+    for d in sorted({d % x.dim() for d in (dim if isinstance(dim, tuple | list) else (dim,))}, reverse=True):
+        first = result.narrow(d, 0, 1)
+        walk.ids.merge(result, first)
+        result = first if keepdim else first.squeeze(d)
+    return result
+
+
+def binary(walk: Walk, node: fx.Node, x: Any, y: Any, **kwargs: Any) -> Any:
+    """Arithmetic of two activations makes the channels that meet one; a constant changes nothing."""
+    tensors = [v for v in (x, y) if isinstance(v, Tensor) and v.numel() > 1]
+    if not tensors:
+        like = node.meta["like"]
+        return walk.frozen_like(like) if isinstance(like, Tensor) else plain(walk, node, x, y, **kwargs)
+    if len(tensors) == 1:
+        return tensors[0].expand(node.meta["like"].shape)
+    x, y = tensors
+    if x.dim() != y.dim():
+        x, y = (t.view([1] * (max(x.dim(), y.dim()) - t.dim()) + list(t.shape)) for t in (x, y))
+    for a, b in ((x, y), (y, x)):
+        stretched = [d for d in range(a.dim()) if a.shape[d] == 1 and b.shape[d] > 1 and varies(b, d)]
+        if stretched:  # one value meets many channels: it stays, and they go on as they are
+            walk.ids.freeze(a, walk.place(node, f"{walk.describe(node)} spreads it over channels"))
+            if not any(varies(a, d) for d in range(a.dim())):
+                return b.expand(node.meta["like"].shape)
+            return walk.refuse(node, (x, y), f"{walk.describe(node)} mixes channels")
+    walk.ids.merge(x, y)
+    frozen = _freeze_partners(walk, node, x, y)
+    if walk.describe(node).startswith(("add", "iadd")):
+        walk.sums.append((node, node.args[0], node.args[1], x))  # type: ignore[arg-type]
+    result = torch.maximum(*torch.broadcast_tensors(x, y)) if frozen else torch.broadcast_tensors(x, y)[0]
+    return result.expand(node.meta["like"].shape)
+
+
+def _freeze_partners(walk: Walk, node: fx.Node, x: Tensor, y: Tensor) -> bool:
+    """A channel that meets something frozen is frozen, with a reason of its own."""
+    x, y = compact(*torch.broadcast_tensors(x, y))
+    met = (x == FROZEN) | (y == FROZEN)
+    if not bool(met.any()):
+        return False
+    reason = walk.place(node, f"{walk.describe(node)} with channels that cannot be removed")
+    walk.ids.freeze(torch.maximum(x, y)[met], reason)
+    return True
+
+
+def plain(walk: Walk, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+    """Sizes and other numbers: computed as they are."""
+    if walk.describe(node) not in _ASK and any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
+        return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} of activations has no channel rule")
+    return call(node, args, kwargs)
+
+
+_ASK = ("size", "dim", "numel", "len", "getattr")
+"""Questions that a tensor of identities answers as the activation would."""
+
+
+def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
+    """The operation itself."""
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)  # type: ignore[operator]

@@ -1,0 +1,140 @@
+"""Which rule belongs to which operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from rbprune.graph.rules import elementwise, layers, shape
+from rbprune.graph.walk import Walk
+
+Rule = Callable[..., Any]
+
+
+def _words(text: str, rule: Rule) -> dict[str, Rule]:
+    return dict.fromkeys(text.split(), rule)
+
+
+_DIMENSIONS = (1, 2, 3)
+_POOLS = [
+    f"{kind}_pool{d}d"
+    for kind in ["max", "avg", "adaptive_avg", "adaptive_max", "lp", "fractional_max"]
+    for d in _DIMENSIONS
+]
+
+BY_NAME: dict[str, Rule] = {
+    **_words(
+        "relu relu_ relu6 leaky_relu leaky_relu_ elu elu_ selu celu gelu silu mish hardswish hardsigmoid hardtanh "
+        "hardtanh_ sigmoid sigmoid_ tanh tanh_ softplus softsign tanhshrink hardshrink softshrink threshold logsigmoid "
+        "dropout dropout1d dropout2d dropout3d dropout_ alpha_dropout feature_dropout stochastic_depth drop_path "
+        "clone detach contiguous float double half bfloat16 to type_as abs neg exp log log1p sqrt rsqrt square pow "
+        "reciprocal clamp clamp_ clip sin cos erf sign floor ceil round nan_to_num interpolate upsample",
+        elementwise.channelwise,
+    ),
+    **_words(" ".join(_POOLS), elementwise.channelwise),
+    **_words("softmax log_softmax cumsum normalize", elementwise.over_dimension),
+    **_words("mean sum amax amin", elementwise.reduction),
+    **_words("add add_ iadd sub sub_ isub mul mul_ imul div div_ truediv itruediv maximum minimum", elementwise.binary),
+    **_words(
+        "floordiv mod eq ne lt le gt ge not_ and_ or_ is_ size dim numel len getattr _assert int max min",
+        elementwise.plain,
+    ),
+    **_words("permute transpose t squeeze unsqueeze movedim swapaxes stack", shape.same),
+    **_words("view reshape", shape.reshape),
+    **_words("cat concat concatenate", shape.concatenate),
+    **{
+        "flatten": shape.flatten,
+        "chunk": shape.chunk,
+        "split": shape.split,
+        "getitem": shape.getitem,
+        "pad": shape.pad,
+        "_pad": shape.pad,
+        "pixel_shuffle": shape.pixel_shuffle,
+        "pixel_unshuffle": shape.pixel_unshuffle,
+        "channel_shuffle": shape.channel_shuffle,
+        "expand": shape.expand,
+        "layer_norm": layers.layer_norm,
+    },
+    **_words("conv1d conv2d conv3d linear", layers.functional_layer),
+}
+
+_PADS = [
+    f"{kind}Pad{d}d" for kind in ("Zero", "Reflection", "Replication", "Constant", "Circular") for d in _DIMENSIONS
+]
+_ACTIVATIONS = (
+    "ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Hardswish Hardsigmoid Hardtanh Sigmoid Tanh Softplus Softsign "
+    "PReLU RReLU Tanhshrink Hardshrink Softshrink Threshold LogSigmoid Identity Upsample UpsamplingNearest2d "
+    "UpsamplingBilinear2d Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout"
+)
+_POOL_MODULES = [f"{kind}Pool{d}d" for kind in ("Max", "Avg", "AdaptiveAvg", "AdaptiveMax", "LP") for d in _DIMENSIONS]
+_CHANNELWISE = tuple(
+    getattr(nn, name) for name in [*_ACTIVATIONS.split(" "), *_POOL_MODULES, *_PADS] if hasattr(nn, name)
+)
+
+BY_MODULE: list[tuple[Any, Rule]] = [
+    (nn.SyncBatchNorm, layers.batch_norm),
+    (_ConvNd, layers.convolution),
+    (nn.Linear, layers.linear),
+    (_BatchNorm, layers.batch_norm),
+    (_InstanceNorm, layers.batch_norm),
+    (nn.GroupNorm, layers.group_norm),
+    (nn.LayerNorm, layers.layer_norm_module),
+    (_CHANNELWISE, elementwise.channelwise_module),
+    ((nn.Softmax, nn.LogSoftmax), elementwise.over_dimension_module),
+    (nn.Flatten, shape.flatten_module),
+    (nn.PixelShuffle, shape.pixel_shuffle_module),
+    (nn.PixelUnshuffle, shape.pixel_unshuffle_module),
+    (nn.ChannelShuffle, shape.channel_shuffle_module),
+]
+
+_OWN: dict[Any, Rule] = {}
+
+
+def register_rule(operation: Any, rule: Rule) -> None:
+    """Teach the graph an operation: a function, a method's name, or a module class.
+
+    The rule is called with the walk, the fx node, (for a module class, the module,) and the call's arguments, in which
+    activations are replaced by tensors of channel identities; it returns the identities of the result.
+
+    >>> import torch
+    >>> from rbprune.graph.rules.elementwise import channelwise
+    >>> register_rule(torch.special.expit, channelwise)
+    """
+    _OWN[operation] = rule
+
+
+def _find(walk: Walk, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
+    if node.op == "call_module":
+        module = walk.modules[str(node.target)]
+        for kind in type(module).__mro__:
+            if kind in _OWN:
+                return _OWN[kind], (module,)
+        if type(module).forward is not _library_forward(type(module)):
+            return None, ()
+        return next((rule for kind, rule in BY_MODULE if isinstance(module, kind)), None), (module,)
+    if node.target in _OWN:
+        return _OWN[node.target], ()
+    if node.op == "call_method":
+        return BY_NAME.get(str(node.target)), ()
+    home = str(getattr(node.target, "__module__", None) or "torch")
+    known = home.split(".")[0] in ("torch", "_operator", "builtins", "torchvision", "timm", "math")
+    return (BY_NAME.get(getattr(node.target, "__name__", "")) if known else None), ()
+
+
+def _library_forward(kind: type[nn.Module]) -> Any:
+    """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
+    nearest = next((base for base in kind.__mro__ if base.__module__.startswith("torch.")), None)
+    return getattr(nearest, "forward", None)
+
+
+def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
+    """The identities of a node's result."""
+    rule, extra = _find(walk, node)
+    if rule is None:
+        return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} has no channel rule")
+    return rule(walk, node, *extra, *args, **kwargs)

@@ -1,0 +1,183 @@
+"""Operations that move values around: they act on identities as on data.
+
+Sizes that are written into the model as numbers do not change when channels go, so whatever they bind is bound here
+too: the parts of a fixed number of groups lose their channels together, a fixed width is frozen.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from rbprune.graph.ids import FROZEN, along, spread, varies
+from rbprune.graph.rules.elementwise import call
+from rbprune.graph.walk import Walk
+
+
+def same(walk: Walk, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+    """A shape operation without sizes in its arguments."""
+    return call(node, args, kwargs)
+
+
+def flatten(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """flatten of channels and space."""
+    return x.flatten(*args, **kwargs)
+
+
+def flatten_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """The same as a module."""
+    return module(x)
+
+
+def reshape(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """view and reshape. A written size groups channels; a size taken from a tensor, or -1, follows them."""
+    result = x.reshape(*args, **kwargs)
+    written = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
+    moving = [d for d in range(result.dim()) if varies(result, d)]
+    free = []
+    for d in moving:
+        if isinstance(written[d], int) and written[d] != -1:
+            walk.ids.merge(result, result.narrow(d, 0, 1))
+        elif isinstance(written[d], fx.Node) and not _is_size(written[d]):
+            return walk.refuse(
+                node, (x,), f"{walk.describe(node)} takes a size that is computed in a way without a rule"
+            )
+        else:
+            free.append(d)
+    if not moving or len(free) == 1:
+        return result
+    return walk.refuse(node, (x,), f"{walk.describe(node)} fixes the number of channels: {tuple(result.shape)}")
+
+
+def _is_size(node: Any) -> bool:
+    """Whether a number is the size of a tensor, or such a size divided or multiplied by a written number."""
+    if node.op == "call_method" and node.target == "size":
+        return True
+    if node.op != "call_function":
+        return False
+    if node.target is getattr:
+        return node.args[1] == "shape"
+    if node.target in (operator.floordiv, operator.mul, operator.getitem):
+        return all(_is_size(a) for a in node.all_input_nodes)
+    return False
+
+
+def unflatten_groups(walk: Walk, ids: Tensor, dim: int, groups: int, size: int) -> None:
+    """Make the ``groups`` equal parts along ``dim`` lose their channels together."""
+    parts = ids.unflatten(dim, (groups, size))
+    walk.ids.merge(parts, parts.narrow(dim, 0, 1))
+
+
+def chunk(walk: Walk, node: fx.Node, x: Tensor, chunks: int, dim: int = 0) -> Any:
+    """A written number of equal parts."""
+    dim = dim % x.dim()
+    if varies(x, dim):
+        if x.shape[dim] % chunks:
+            return walk.refuse(node, (x,), f"{walk.describe(node)} makes unequal parts of {x.shape[dim]} channels")
+        unflatten_groups(walk, x, dim, chunks, x.shape[dim] // chunks)
+    return x.chunk(chunks, dim)
+
+
+def split(walk: Walk, node: fx.Node, x: Tensor, size: Any, dim: int = 0) -> Any:
+    """Parts of a written size, or of a size that follows the channels."""
+    dim = dim % x.dim()
+    if varies(x, dim):
+        given = node.args[1] if len(node.args) > 1 else next(iter(node.kwargs.values()))
+        if not (isinstance(given, fx.Node) and _is_size(given) and x.shape[dim] % size == 0):
+            return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
+        unflatten_groups(walk, x, dim, x.shape[dim] // size, size)
+    return x.split(size, dim)
+
+
+def getitem(walk: Walk, node: fx.Node, x: Any, index: Any) -> Any:
+    """Indexing: of a tuple, or of dimensions along which the identity does not change."""
+    if not isinstance(x, Tensor):
+        return x[index]
+    parts = index if isinstance(index, tuple) else (index,)
+    if Ellipsis in [part for part in parts if not isinstance(part, Tensor)]:
+        where = parts.index(Ellipsis)
+        missing = x.dim() - sum(part is not None for part in parts) + 1
+        parts = (*parts[:where], *[slice(None)] * missing, *parts[where + 1 :])
+    d = 0
+    for part in parts:
+        if part is None:
+            continue
+        if not isinstance(part, slice | int) or (part != slice(None) and varies(x, d)):
+            return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
+        d += 1
+    return x[index]
+
+
+def concatenate(walk: Walk, node: fx.Node, tensors: Any, dim: int = 0, **kwargs: Any) -> Any:
+    """Concatenation: the identities one after another."""
+    dim = kwargs.get("axis", dim) % tensors[0].dim()
+    vectors = [along(t, dim) for t in tensors]
+    if all(v is not None for v in vectors):
+        return spread(torch.cat([v for v in vectors if v is not None]), dim, node.meta["like"].shape)
+    return torch.cat(list(tensors), dim)
+
+
+def pad(walk: Walk, node: fx.Node, x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """Padding; padded channels are constants and may not be removed."""
+    vector = along(x, 1)
+    if vector is None or not all(isinstance(a, int) for a in pad):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} pads by amounts that are not constant")
+    channel = 2 * (x.dim() - 2)
+    before, after = pad[channel : channel + 2] if len(pad) >= channel + 2 else (0, 0)
+    if (before or after) and (mode != "constant" or before < 0 or after < 0):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} pads channels by {mode}")
+    return spread(F.pad(vector, (before, after), value=FROZEN), 1, node.meta["like"].shape)
+
+
+def pixel_shuffle(walk: Walk, node: fx.Node, x: Tensor, factor: int) -> Any:
+    """r^2 channels become one, spread over space."""
+    vector = along(x, 1)
+    if vector is None:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} does not find the channels in dimension 1")
+    blocks = vector.view(-1, factor**2)
+    walk.ids.merge(blocks, blocks[:, :1])
+    return spread(blocks[:, 0], 1, node.meta["like"].shape)
+
+
+def pixel_unshuffle(walk: Walk, node: fx.Node, x: Tensor, factor: int) -> Any:
+    """One channel becomes r^2."""
+    vector = along(x, 1)
+    if vector is None:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} does not find the channels in dimension 1")
+    return spread(vector.repeat_interleave(factor**2), 1, node.meta["like"].shape)
+
+
+def pixel_shuffle_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """The same as a module."""
+    return pixel_shuffle(walk, node, x, module.upscale_factor)  # type: ignore[arg-type]
+
+
+def pixel_unshuffle_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """The same as a module."""
+    return pixel_unshuffle(walk, node, x, module.downscale_factor)  # type: ignore[arg-type]
+
+
+def channel_shuffle(walk: Walk, node: fx.Node, x: Tensor, groups: int) -> Any:
+    """The channel shuffle as one operation."""
+    if x.shape[1] % groups:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} makes unequal parts of {x.shape[1]} channels")
+    unflatten_groups(walk, x, 1, groups, x.shape[1] // groups)
+    return x.unflatten(1, (groups, x.shape[1] // groups)).transpose(1, 2).flatten(1, 2)
+
+
+def channel_shuffle_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """The same as a module."""
+    return channel_shuffle(walk, node, x, module.groups)  # type: ignore[arg-type]
+
+
+def expand(walk: Walk, node: fx.Node, x: Tensor, *sizes: Any) -> Any:
+    """expand along dimensions of size one."""
+    shape = node.meta["like"].shape
+    if math.prod(shape) and all(s == o or s == 1 for s, o in zip(x.shape[::-1], shape[::-1], strict=False)):
+        return x.expand(shape)
+    return walk.refuse(node, (x,), f"{walk.describe(node)} has no channel rule here")

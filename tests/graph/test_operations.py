@@ -1,0 +1,373 @@
+"""Every operation that has a rule: masked == removed, in evaluation and in training, gradients included."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import rbprune
+from rbprune import trace
+from tests.networks import random_drop, relative_error, scramble
+
+
+class Net(nn.Module):
+    """Modules by name and a forward given as a function of (self, x)."""
+
+    def __init__(self, forward: Callable[[Net, Tensor], Tensor], **modules: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        self.run = forward
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(self, x)
+
+
+def conv(i: int, o: int, k: int = 3, **options: int) -> nn.Conv2d:
+    return nn.Conv2d(i, o, k, padding=k // 2, **options)
+
+
+def shuffle(x: Tensor, groups: int) -> Tensor:
+    b, c, h, w = x.size()
+    return x.view(b, groups, c // groups, h, w).transpose(1, 2).contiguous().view(b, c, h, w)
+
+
+def reshaped(x: Tensor, groups: int) -> Tensor:
+    n, c, h, w = x.shape
+    return x.reshape(n, groups, c // groups, h, w).permute(0, 2, 1, 3, 4).reshape(n, c, h, w)
+
+
+def half(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    left, right = y.chunk(2, dim=1)
+    return net.b(torch.cat([F.relu(left), right * 2], 1))
+
+
+def halves_by_size(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    left, right = torch.split(y, y.size(1) // 2, dim=1)
+    return net.b(left + right)
+
+
+def gate(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    s = net.fc2(F.relu(net.fc1(F.adaptive_avg_pool2d(y, 1))))
+    return net.b(y * torch.sigmoid(s))
+
+
+def block(net: Net, x: Tensor) -> Tensor:
+    y = F.relu(net.a(x))
+    return net.d(F.relu(net.c(F.relu(net.b(y))) + y))
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]] = {
+    "conv1d": (
+        lambda: nn.Sequential(nn.Conv1d(3, 6, 3), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 2, 3)),
+        (3, 9),
+        {"0": 6},
+    ),
+    "conv3d": (
+        lambda: nn.Sequential(nn.Conv3d(2, 6, 2), nn.BatchNorm3d(6), nn.AvgPool3d(2), nn.Conv3d(6, 2, 1)),
+        (2, 5, 5, 5),
+        {"0": 6},
+    ),
+    "transposed": (
+        lambda: nn.Sequential(
+            nn.ConvTranspose2d(3, 6, 2, 2), nn.ELU(), nn.ConvTranspose2d(6, 5, 3), nn.Conv2d(5, 2, 1)
+        ),
+        (3, 5, 5),
+        {"0": 6, "2": 5},
+    ),
+    "grouped": (
+        lambda: nn.Sequential(conv(3, 8), nn.ReLU(), conv(8, 12, groups=4), nn.ReLU(), conv(12, 2)),
+        (3, 6, 6),
+        {"0": 2, "2": 3},
+    ),
+    "depthwise": (
+        lambda: nn.Sequential(conv(3, 6), conv(6, 6, groups=6), nn.BatchNorm2d(6), nn.ReLU6(), conv(6, 2)),
+        (3, 6, 6),
+        {"0": 6},
+    ),
+    "depth multiplier": (
+        lambda: nn.Sequential(conv(3, 4), conv(4, 8, groups=4), nn.ReLU(), conv(8, 2)),
+        (3, 6, 6),
+        {"0": 4},
+    ),
+    "group norm": (lambda: nn.Sequential(conv(3, 8), nn.GroupNorm(4, 8), nn.SiLU(), conv(8, 2)), (3, 6, 6), {"0": 4}),
+    "instance norm": (
+        lambda: nn.Sequential(conv(3, 6), nn.InstanceNorm2d(6, affine=True), nn.Mish(), conv(6, 2)),
+        (3, 6, 6),
+        {"0": 6},
+    ),
+    "instance norm without parameters": (
+        lambda: nn.Sequential(conv(3, 6), nn.InstanceNorm2d(6), conv(6, 2)),
+        (3, 6, 6),
+        {"0": 6},
+    ),
+    "prelu": (lambda: nn.Sequential(conv(3, 6), nn.PReLU(6), conv(6, 2)), (3, 6, 6), {"0": 6}),
+    "flatten": (
+        lambda: nn.Sequential(conv(3, 6), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 5), nn.ReLU(), nn.Linear(5, 2)),
+        (3, 6, 6),
+        {"0": 6, "3": 5},
+    ),
+    "pixel shuffle": (lambda: nn.Sequential(conv(3, 16), nn.PixelShuffle(2), conv(4, 2)), (3, 4, 4), {"0": 4}),
+    "pixel unshuffle": (lambda: nn.Sequential(conv(3, 4), nn.PixelUnshuffle(2), conv(16, 2)), (3, 4, 4), {"0": 4}),
+    "channel shuffle module": (
+        lambda: nn.Sequential(conv(3, 8), nn.ChannelShuffle(2), conv(8, 2)),
+        (3, 4, 4),
+        {"0": 4},
+    ),
+    "channel shuffle by view": (
+        lambda: Net(lambda n, x: n.b(shuffle(n.a(x), 2)), a=conv(3, 8), b=conv(8, 2)),
+        (3, 4, 4),
+        {"a": 4},
+    ),
+    "channel shuffle by reshape": (
+        lambda: Net(lambda n, x: n.b(reshaped(n.a(x), 4)), a=conv(3, 8), b=conv(8, 2)),
+        (3, 4, 4),
+        {"a": 2},
+    ),
+    "chunk": (lambda: Net(half, a=conv(3, 8), b=conv(8, 2)), (3, 4, 4), {"a": 4}),
+    "split by size": (lambda: Net(halves_by_size, a=conv(3, 8), b=conv(4, 2)), (3, 4, 4), {"a": 4}),
+    "squeeze and excitation": (
+        lambda: Net(gate, a=conv(3, 6), fc1=conv(6, 3, 1), fc2=conv(3, 6, 1), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6, "fc1": 3},
+    ),
+    "residual": (
+        lambda: Net(block, a=conv(3, 6), b=conv(6, 5), c=conv(5, 6), d=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6, "b": 5},
+    ),
+    "stack and sum": (
+        lambda: Net(
+            lambda n, x: n.c(torch.stack([n.a(x), n.b(x)], 1).sum(1)), a=conv(3, 6), b=conv(3, 6), c=conv(6, 2)
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "mean over space": (
+        lambda: Net(lambda n, x: n.b(n.a(x).mean([2, 3])), a=conv(3, 6), b=nn.Linear(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "sum over space": (
+        lambda: Net(lambda n, x: n.b(n.a(x).flatten(2).sum(-1)), a=conv(3, 6), b=nn.Linear(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "interpolate": (
+        lambda: Net(lambda n, x: n.b(F.interpolate(n.a(x), scale_factor=2.0)), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "pad space": (
+        lambda: Net(lambda n, x: n.b(F.pad(n.a(x), (1, 2, 0, 1))), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "pad channels": (
+        lambda: Net(
+            lambda n, x: n.c(F.pad(n.a(x), (0, 0, 0, 0, 1, 2)) + n.b(x)), a=conv(3, 4), b=conv(3, 7), c=conv(7, 2)
+        ),
+        (3, 5, 5),
+        {"a": 4},
+    ),
+    "constants": (
+        lambda: Net(lambda n, x: n.b((n.a(x) * 2 - 1) / 3 + 1), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "difference": (
+        lambda: Net(lambda n, x: n.c(n.a(x) - n.b(x)), a=conv(3, 6), b=conv(3, 6), c=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "permute and linear": (
+        lambda: Net(lambda n, x: n.b(n.a(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2), a=conv(3, 6), b=nn.Linear(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "softmax over space": (
+        lambda: Net(lambda n, x: n.b(n.a(x).flatten(2).softmax(-1).mean(2)), a=conv(3, 6), b=nn.Linear(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "layer scale": (
+        lambda: Net(
+            lambda n, x: n.b(n.a(x) * n.gamma), a=conv(3, 6), b=conv(6, 2), gamma=nn.Parameter(torch.randn(6, 1, 1))
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "raw convolution": (
+        lambda: Net(
+            lambda n, x: F.conv2d(F.relu(F.conv2d(x, n.w, n.bias)), n.v),
+            w=nn.Parameter(torch.randn(6, 3, 3, 3)),
+            bias=nn.Parameter(torch.randn(6)),
+            v=nn.Parameter(torch.randn(2, 6, 3, 3)),
+        ),
+        (3, 7, 7),
+        {"w": 6},
+    ),
+    "reused module": (
+        lambda: Net(lambda n, x: n.c(n.b(F.relu(n.b(n.a(x))))), a=conv(3, 6), b=conv(6, 6), c=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "spatial attention": (
+        lambda: Net(lambda n, x: n.b(n.a(x) * torch.sigmoid(n.m(x))), a=conv(3, 6), m=conv(3, 1), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "ellipsis": (lambda: Net(lambda n, x: n.b(n.a(x)[..., ::2, ::2]), a=conv(3, 6), b=conv(6, 2)), (3, 6, 6), {"a": 6}),
+    "squeeze": (
+        lambda: Net(
+            lambda n, x: n.b(n.a(x).mean((2, 3), keepdim=True).squeeze(-1).squeeze(-1)), a=conv(3, 6), b=nn.Linear(6, 2)
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "maximum": (
+        lambda: Net(lambda n, x: n.c(torch.maximum(n.a(x), n.b(x))), a=conv(3, 6), b=conv(3, 6), c=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+}
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("name", NETS)
+def test_masked_equals_removed(name: str, training: bool) -> None:
+    make, shape, sites = NETS[name]
+    torch.manual_seed(1)
+    model = scramble(make()).train(training)
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    graph = trace(model, x)
+    assert {site.name: site.channels for site in graph.sites} == sites
+    drop = random_drop(graph)
+    fresh = copy.deepcopy(model)
+    with graph.mask(drop):
+        masked = model(x)
+        masked.square().sum().backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    plan = graph.remove(drop)
+    removed = model(x)
+    removed.square().sum().backward()
+    assert relative_error(masked, removed) < 1e-9
+    for n, p in model.named_parameters():
+        kept = gradients[n]
+        for dim, positions in plan.tensors.get(n, {}).items():
+            kept = kept.index_select(int(dim), torch.tensor(positions))
+        assert p.grad is not None
+        assert kept.shape == p.shape
+        assert float((kept - p.grad).abs().max()) < 1e-8 * max(1.0, float(kept.abs().max())), n
+    replayed = rbprune.apply_plan(fresh.eval(), rbprune.Plan.from_json(plan.to_json()))
+    assert {k: v.shape for k, v in replayed.state_dict().items()} == {k: v.shape for k, v in model.state_dict().items()}
+    widths = ("in_channels", "out_channels", "groups", "num_features", "in_features", "out_features", "num_groups")
+    for (_, a), (_, b) in zip(model.named_modules(), replayed.named_modules(), strict=True):
+        assert [getattr(a, w, None) for w in widths] == [getattr(b, w, None) for w in widths]
+
+
+REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
+    "layer norm over channels": (
+        lambda: Net(
+            lambda n, x: n.b(n.norm(n.a(x).permute(0, 2, 3, 1))), a=conv(3, 6), norm=nn.LayerNorm(6), b=nn.Linear(6, 2)
+        ),
+        (3, 5, 5),
+        "'norm' (LayerNorm) normalises over channels",
+    ),
+    "one group": (
+        lambda: nn.Sequential(conv(3, 6), nn.GroupNorm(1, 6), conv(6, 2)),
+        (3, 5, 5),
+        "'1' (GroupNorm) normalises over channels",
+    ),
+    "softmax over channels": (
+        lambda: nn.Sequential(conv(3, 6), nn.Softmax(1), conv(6, 2)),
+        (3, 5, 5),
+        "'1' (Softmax) runs over channels",
+    ),
+    "slice": (
+        lambda: Net(lambda n, x: n.b(n.a(x)[:, 1:4]), a=conv(3, 6), b=conv(3, 2)),
+        (3, 5, 5),
+        "getitem selects channels by position",
+    ),
+    "written split": (
+        lambda: Net(lambda n, x: n.b(n.a(x).split([2, 4], 1)[1]), a=conv(3, 6), b=conv(4, 2)),
+        (3, 5, 5),
+        "split selects channels by position",
+    ),
+    "written view": (
+        lambda: Net(lambda n, x: n.b(n.a(x).view(-1, 150)), a=conv(3, 6), b=nn.Linear(150, 2)),
+        (3, 5, 5),
+        "view fixes the number of channels",
+    ),
+    "matrix product": (
+        lambda: Net(lambda n, x: n.b(torch.matmul(n.a(x), n.a(x).transpose(2, 3))), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "matmul has no channel rule",
+    ),
+    "maximum over channels": (
+        lambda: Net(lambda n, x: n.b(n.a(x).max(1, keepdim=True)[0]), a=conv(3, 6), b=conv(1, 2)),
+        (3, 5, 5),
+        "max of activations has no channel rule",
+    ),
+    "sorted": (
+        lambda: Net(lambda n, x: n.b(torch.sort(n.a(x), 1)[0]), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "sort has no channel rule",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_exact_is_frozen_with_the_line(name: str) -> None:
+    make, shape, reason = REFUSED[name]
+    graph = trace(make(), torch.zeros(2, *shape))
+    first = next(iter(graph.frozen))
+    assert first not in [site.name for site in graph.sites]
+    assert reason in graph.frozen[first]
+
+
+def test_a_module_with_control_flow_is_left_alone_and_the_rest_pruned() -> None:
+    class Moody(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    model = nn.Sequential(conv(3, 6), nn.ReLU(), conv(6, 5), Moody(), conv(5, 4), nn.ReLU(), conv(4, 2))
+    graph = trace(model, torch.zeros(2, 3, 5, 5))
+    assert [site.name for site in graph.sites] == ["0", "4"]
+    assert "'3' (Moody) has no channel rule" in graph.frozen["2"]
+
+
+def test_a_rule_can_be_taught() -> None:
+    from rbprune.graph.rules.elementwise import channelwise
+
+    model = Net(lambda n, x: n.b(torch.special.sinc(n.a(x))), a=conv(3, 6), b=conv(6, 2))
+    assert trace(model, torch.zeros(2, 3, 5, 5)).sites == []
+    rbprune.register_rule(torch.special.sinc, channelwise)
+    assert [site.name for site in trace(model, torch.zeros(2, 3, 5, 5)).sites] == ["a"]
+
+
+def test_auxiliary_heads_are_cut_with_the_rest() -> None:
+    class Aux(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.aux = conv(3, 6), conv(6, 2), conv(6, 4)
+
+        def forward(self, x: Tensor) -> Tensor | dict[str, Tensor]:
+            y = self.a(x)
+            return {"out": self.b(y), "aux": self.aux(y)} if self.training else self.b(y)
+
+    model = Aux()
+    graph = trace(model, torch.zeros(2, 3, 5, 5))
+    assert graph["a"].consumers == ["b", "aux"]
+    graph.remove({"a": [0, 3]})
+    assert set(model.train()(torch.zeros(2, 3, 5, 5))) == {"out", "aux"}
+    assert model.eval()(torch.zeros(2, 3, 5, 5)).shape == (2, 2, 5, 5)
