@@ -84,7 +84,7 @@ def comparable(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_is_a_folder(whole: Path) -> None:
-    assert {path.name for path in whole.iterdir()} >= FILES
+    assert {path.name for path in whole.iterdir()} == FILES
     summary = json.loads((whole / "summary.json").read_text())
     assert summary["macs_ratio"] > 1
     assert summary["dense_epochs"]["pretrain"] == pytest.approx(2)

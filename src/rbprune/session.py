@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,14 @@ def _forget_events_after(path: Path, count: int) -> None:
 
 
 def complete(runner: Runner, folder: Path) -> dict[str, Any]:
-    """Run to the end and write the results; ``summary.json`` comes last, as the sign that all is there."""
+    """Run to the end and write the results; ``summary.json`` comes last, as the sign that all is there.
+
+    The checkpoints have served their purpose then, and go.
+    """
     summary = runner.run()
     if runner.engine.main:
         save_model(folder, runner.model, runner.graph.plan())
         write_report(folder)
         write_atomic(folder / "summary.json", json.dumps(summary, indent=2))
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return summary

@@ -45,7 +45,7 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     component = walk.ids.components()
     sites = collect(walk.axes.values(), component)
     _mark_residual(sites, walk, component, graphs[0])
-    return ChannelGraph(model, sites, _frozen(walk), list(walk.axes.values()), applied)
+    return ChannelGraph(model, sites, _frozen(walk, sites), list(walk.axes.values()), applied)
 
 
 def _graphs(model: nn.Module, inputs: tuple[Any, ...]) -> list[fx.Graph]:
@@ -186,12 +186,16 @@ def _shared(model: nn.Module) -> list[str]:
     return found
 
 
-def _frozen(walk: Walk) -> dict[str, str]:
+def _frozen(walk: Walk, sites: list[Site]) -> dict[str, str]:
+    """Why some or all outputs of a layer stay."""
     reasons = walk.ids.reasons()
+    open_to_removal = {name for site in sites for name in site.producers}
     frozen = {}
     for (owner, role), axis in walk.axes.items():
         if role == "out":
             reason = next((reasons[i] for i in axis.ids.tolist() if i in reasons), None)
+            if reason is None and owner not in open_to_removal:
+                reason = "its channels are bound to each other by sizes written into the model, so none can go alone"
             if reason is not None:
                 frozen[owner] = reason
     return frozen
