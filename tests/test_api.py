@@ -82,6 +82,7 @@ def test_the_cost_is_the_share_of_dense_macs() -> None:
 
 
 def test_any_mean_loss_and_any_target() -> None:
+    console = quiet()
     torch.manual_seed(0)
     x = torch.randn(256, 6)
     y = x[:, :1] - 2 * x[:, 1:2]
@@ -94,9 +95,12 @@ def test_any_mean_loss_and_any_target() -> None:
         val_loader=batches,
         loss_fn=F.mse_loss,
         options=["prune.epochs=20", "finetune.epochs=20", "prune.price={nats=3}"],
-        console=quiet(),
+        console=console,
     )
+    assert result.summary["metric"] == "loss"
     assert result.summary["error_after"] < result.summary["error_before"], "the mean loss is reported"
+    assert "val loss" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "%" not in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:

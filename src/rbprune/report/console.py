@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rbprune.report.fields import mapping, pair, sequence
-from rbprune.report.numbers import count, decimal, duration, number, percent, quotient, ratio, share
+from rbprune.report.numbers import count, decimal, duration, number, quotient, ratio, score, share
 from rbprune.report.progress import Progress
 
 __all__ = ["Progress", "stage_line", "summary_table"]
@@ -43,7 +43,8 @@ def stage_line(event: Mapping[str, Any]) -> str:
         if number(event.get(key)) is not None:
             parts.append(f"{label} {ratio(event[key])}")
     if number(event.get("val_error")) is not None:
-        parts.append(f"val error {percent(event['val_error'])}")
+        metric = event.get("metric") or "error"
+        parts.append(f"val {metric} {score(event['val_error'], metric)}")
     if number(event.get("seconds")) is not None:
         parts.append(f"({duration(event['seconds'])})")
     return "  ".join(parts).rstrip()
@@ -78,11 +79,15 @@ def _figures(summary: Mapping[str, Any]) -> Table:
         reached = quotient(before, after) if number(reached) is None else reached
         table.add_row(label, count(before), count(after), ratio(reached))
     before, after = number(summary.get("error_before")), number(summary.get("error_after"))
-    change = "" if before is None or after is None else f"{after - before:+.2f} points"
+    metric = str(summary.get("metric") or "error")
+    change = ""
+    if before is not None and after is not None:
+        change = f"{after - before:+.2f} points" if metric == "error" else f"{after - before:+.4f}"
     worse = before is not None and after is not None and after > before
-    table.add_row("error", percent(before), percent(after), Text(change, style="yellow" if worse else "green"))
+    row = (score(before, metric), score(after, metric))
+    table.add_row(metric, *row, Text(change, style="yellow" if worse else "green"))
     if number(summary.get("val_error_after")) is not None:
-        table.add_row("validation error", "", percent(summary["val_error_after"]), "")
+        table.add_row(f"validation {metric}", "", score(summary["val_error_after"], metric), "")
     return table
 
 

@@ -60,6 +60,16 @@ def percent(value: Any) -> str:
     return DASH if amount is None else f"{amount:.2f} %"
 
 
+def score(value: Any, metric: str = "error") -> str:
+    """An error in per cent, or a loss as it is.
+
+    >>> score(6.61), score(0.25, "loss")
+    ('6.61 %', '0.2500')
+    """
+    amount = number(value)
+    return percent(value) if metric == "error" or amount is None else f"{amount:.4f}"
+
+
 def share(value: Any) -> str:
     """Of a fraction between 0 and 1.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -10,8 +12,16 @@ from rbprune.train.objective import Loss, check_finite, data_loss, mistakes
 from rbprune.train.stream import Stream
 
 
-def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) -> float:
+class Score(NamedTuple):
+    """How wrong a model is, and in which unit: an ``error`` in per cent, or a mean ``loss``."""
+
+    value: float
+    metric: Literal["error", "loss"]
+
+
+def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) -> Score:
     """Top-1 error in per cent; for anything but classification, the mean loss. Always in the model's own precision."""
+    metric: Literal["error", "loss"] = "error"
     modes = {module: module.training for module in model.modules()}
     model.eval()
     wrong, count = 0.0, 0
@@ -24,6 +34,7 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
                 errors = mistakes(outputs, targets)
                 size = len(targets) if isinstance(targets, Tensor) else 1
                 if errors is None:
+                    metric = "loss"
                     loss = float(data_loss(loss_fn, outputs, targets, where))
                     check_finite(loss, inputs, where)
                     wrong += loss * size
@@ -33,4 +44,4 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
     finally:
         for module, mode in modes.items():
             module.training = mode
-    return wrong / max(1, count)
+    return Score(wrong / max(1, count), metric)

@@ -16,6 +16,7 @@ from rbprune.methods import StageResult
 from rbprune.recipe import to_toml
 from rbprune.report.console import stage_line
 from rbprune.report.events import EventLog
+from rbprune.report.numbers import score
 from rbprune.report.progress import Progress
 from rbprune.report.tensorboard import TensorBoard
 from rbprune.train.phase import PhaseRun
@@ -72,7 +73,7 @@ class Journal:
         """The dense network is ready to be pruned."""
         self.log.write("dense", error_before=error)
 
-    def epoch(self, current: PhaseRun, *, val_error: float | None, cost: float) -> None:
+    def epoch(self, current: PhaseRun, metric: str, *, val_error: float | None, cost: float) -> None:
         """An epoch is over."""
         phase, meter, stream = current.phase, current.meter, current.stream
         undecided = None
@@ -93,7 +94,7 @@ class Journal:
         self.log.write("epoch", **where, seconds=meter.seconds, **values)
         self.board.scalars(len(self.events), **{f"{phase.kind}/{k}": v for k, v in values.items() if v is not None})
         if phase.stage is None:
-            error = "" if val_error is None else f"  val error {val_error:.2f} %"
+            error = "" if val_error is None else f"  val {metric} {score(val_error, metric)}"
             self.say(f"{phase.kind} {epoch}/{epochs}  loss {values['loss']:.4f}{error}  ({meter.seconds:.0f} s)")
 
     def stage(
@@ -104,6 +105,7 @@ class Journal:
         *,
         stages: int,
         dense: tuple[int, int],
+        metric: str,
         val_error: float | None,
         seconds: float,
     ) -> None:
@@ -126,6 +128,7 @@ class Journal:
             macs_ratio=dense[0] / macs,
             params_ratio=dense[1] / params,
             val_error=val_error,
+            metric=metric,
             seconds=seconds,
         )
         self.board.rates(current.phase.number, result.rates)

@@ -53,6 +53,7 @@ class State:
     undecided: dict[str, float] = field(default_factory=dict)
     guarded: list[str] = field(default_factory=list)
     val_error: float | None = None
+    metric: str = "error"
     started: bool = False
 
 
@@ -164,7 +165,9 @@ class Runner:
         while True:
             if current.at_epoch_end:
                 self.state.val_error = self._validate()
-                self.journal.epoch(current, val_error=self.state.val_error, cost=sum(self.state.cost.values()))
+                self.journal.epoch(
+                    current, self.state.metric, val_error=self.state.val_error, cost=sum(self.state.cost.values())
+                )
                 current.meter.reset()
             if current.over:
                 break
@@ -238,6 +241,7 @@ class Runner:
             self.graph,
             stages=len(self.pruner),
             dense=self.dense,
+            metric=self.state.metric,
             val_error=self.state.val_error,
             seconds=seconds,
         )
@@ -246,7 +250,9 @@ class Runner:
         return None if self.feed.val is None else self._evaluate(self.feed.val)
 
     def _evaluate(self, stream: Stream) -> float:
-        return evaluate(self.engine, self.model, stream, self.loss_fn)
+        score = evaluate(self.engine, self.model, stream, self.loss_fn)
+        self.state.metric = score.metric
+        return score.value
 
     # checkpoints
 
@@ -295,6 +301,7 @@ class Runner:
             "method": self.config.prune.method,
             "seed": self.config.seed,
             "dataset_size": self.dataset_size,
+            "metric": self.state.metric,
             "error_before": self.state.error_before,
             "error_after": error_after,
             "val_error_after": self.state.val_error,
