@@ -11,7 +11,7 @@ from rbprune.session import start
 
 
 def demo(*, out: Out = Path("runs/demo"), set: Set = [], json: Json = False) -> None:  # noqa: B006
-    """Train, prune and fine-tune a small network on data that comes with the package (about two minutes).
+    """Train, prune and fine-tune a small network on data that comes with the package (about a minute).
 
     A finished earlier demo in the same folder is replaced.
     """
