@@ -25,19 +25,19 @@ class ChannelNoise(nn.Module):
     ) -> None:
         super().__init__()
         self.per = per
-        sizes = [site.channels for site in sites]
+        self._sizes = sizes = [site.channels for site in sites]
         device = next(graph.model.parameters()).device
         self.rate = nn.Parameter(torch.full((sum(sizes),), rate, device=device))
         self.slices = {s.name: slice(sum(sizes[:i]), sum(sizes[: i + 1])) for i, s in enumerate(sites)}
         self.scratch: dict[Any, Tensor] = {}
         """Memory that the backward pass uses again and again, by shape."""
-        self._drawn: dict[int, Tensor] = {}
+        self._drawn: dict[int, dict[str, Tensor]] = {}
         self._handles = [graph.model.register_forward_pre_hook(self._forget)]
         for site in sites:
             for part in site.parts:
                 if part.role == "in":
                     columns = _columns(graph, site, part)
-                    hook = _Scale(self, self.slices[site.name], columns)
+                    hook = _Scale(self, site.name, columns)
                     self._handles.append(graph.module(part.owner).register_forward_pre_hook(hook))
 
     def detach(self) -> None:
@@ -51,15 +51,19 @@ class ChannelNoise(nn.Module):
     def _forget(self, module: nn.Module, args: Any) -> None:
         self._drawn = {}
 
-    def theta(self, batch: int, training: bool) -> Tensor:
-        """Noise for all channels: [batch or 1, channels]."""
-        if not training:
+    def theta(self, site: str, batch: int, training: bool) -> Tensor:
+        """Noise for the channels of a site: [batch or 1, channels]."""
+        rows = 0 if not training else batch if self.per == "example" else 1
+        if rows not in self._drawn or not training:
+            # split, not sliced: one backward step for all sites instead of a zero-filled gradient for each
+            parts = self._sample(rows).split(self._sizes, dim=1)
+            self._drawn[rows] = dict(zip(self.slices, parts, strict=True))
+        return self._drawn[rows][site]
+
+    def _sample(self, rows: int) -> Tensor:
+        if not rows:
             return (1 - self.rate).unsqueeze(0)
-        rows = batch if self.per == "example" else 1
-        if rows not in self._drawn:
-            xi = torch.randn(rows, len(self.rate), device=self.rate.device)
-            self._drawn[rows] = dirac.sample(self.rate, xi)
-        return self._drawn[rows]
+        return dirac.sample(self.rate, torch.randn(rows, len(self.rate), device=self.rate.device))
 
 
 def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
@@ -77,12 +81,12 @@ def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
 class _Scale:
     """A forward pre-hook that multiplies a consumer's input by its channels' noise."""
 
-    def __init__(self, noise: ChannelNoise, where: slice, columns: Tensor | None) -> None:
-        self.noise, self.where, self.columns = noise, where, columns
+    def __init__(self, noise: ChannelNoise, site: str, columns: Tensor | None) -> None:
+        self.noise, self.site, self.columns = noise, site, columns
 
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         x, *rest = args
-        theta = self.noise.theta(x.shape[0], module.training)[:, self.where]
+        theta = self.noise.theta(self.site, x.shape[0], module.training)
         if self.columns is not None:
             theta = torch.cat([theta, torch.ones_like(theta[:, :1])], dim=1)[:, self.columns.to(theta.device)]
         theta = theta.to(x.dtype)
