@@ -130,13 +130,14 @@ class ChannelGraph:
                 key = (part.owner, part.role)
                 stay = stays.setdefault(key, torch.ones(len(self._alive[key]), dtype=torch.bool))
                 stay[self.places(site, part)[gone].flatten()] = False
+        stays = {key: stay for key, stay in stays.items() if not bool(stay.all())}
+        cuts = [(name, dim, stay) for key, stay in stays.items() for name, dim in self._axes[key].tensors]
+        for name, dim, stay in sorted(cuts, key=lambda cut: cut[1]):  # rows first: they are cheap to cut
+            keep_positions(self.model, name, dim, stay.nonzero().flatten(), optimizer)
         for (owner, role), stay in stays.items():
-            if not bool(stay.all()):
-                for name, dim in self._axes[owner, role].tensors:
-                    keep_positions(self.model, name, dim, stay.nonzero().flatten(), optimizer)
-                if owner in self._modules:
-                    set_width(self._modules[owner], role, int(stay.sum()))
-                self._alive[owner, role] = self._alive[owner, role][stay]
+            if owner in self._modules:
+                set_width(self._modules[owner], role, int(stay.sum()))
+            self._alive[owner, role] = self._alive[owner, role][stay]
         for name, gone in checked.items():
             left = torch.ones(self[name].channels, dtype=torch.bool)
             left[gone] = False

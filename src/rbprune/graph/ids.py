@@ -33,8 +33,8 @@ class IdSpace:
         a, b = compact(*torch.broadcast_tensors(a, b))
         different = a != b
         if bool(different.any()):
-            pairs = torch.stack([a[different], b[different]])
-            self._pairs.append(torch.unique(pairs, dim=1))
+            keys = torch.unique(a[different] << 32 | b[different])  # unique(dim=1) is a hundred times slower
+            self._pairs.append(torch.stack([keys >> 32, keys & 0xFFFFFFFF]))
 
     def freeze(self, ids: Tensor, reason: str) -> None:
         """These identities may not be removed."""

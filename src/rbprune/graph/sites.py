@@ -80,26 +80,44 @@ def collect(axes: Iterable[Axis], component: Tensor) -> list[Site]:
     Channels that nobody makes (network inputs, parameters on their own), frozen ones, and a channel that is alone are
     no sites.
     """
-    where: dict[int, dict[int, list[int]]] = defaultdict(dict)
     axes = list(axes)
-    for number, axis in enumerate(axes):
-        for position, channel in enumerate(component[axis.ids].tolist()):
-            if channel:
-                where[channel].setdefault(number, []).append(position)
-    groups: dict[tuple[tuple[int, int], ...], list[dict[int, list[int]]]] = defaultdict(list)
-    for places in where.values():
-        groups[tuple((number, len(positions)) for number, positions in places.items())].append(places)
     sites = []
     names: dict[str, int] = defaultdict(int)
-    for key, members in groups.items():
+    for numbers, positions in _groups([component[axis.ids] for axis in axes]):
         parts = [
-            Part(axes[number].owner, axes[number].role, torch.tensor([places[number] for places in members]))
-            for number, _ in key
+            Part(axes[number].owner, axes[number].role, positions[:, numbers == number])
+            for number in torch.unique_consecutive(numbers).tolist()
         ]
         made_by = [part.owner for part in parts if part.role == "out"]
-        if not made_by or len(members) < 2:
+        if not made_by or len(positions) < 2:
             continue
         names[made_by[0]] += 1
         suffix = f"#{names[made_by[0]]}" if names[made_by[0]] > 1 else ""
-        sites.append(Site(made_by[0] + suffix, parts, alive=torch.arange(len(members))))
+        sites.append(Site(made_by[0] + suffix, parts, alive=torch.arange(len(positions))))
     return sites
+
+
+def _groups(channels: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Sets of channels that occur on the same axes equally often, in the order of their first axis and position.
+
+    ``channels[a]`` are the channels along axis a (0 for none). Each set is (axes [k], positions [members, k]): member
+    m's i-th occurrence is at ``positions[m, i]`` of axis ``axes[i]``.
+    """
+    if not channels:
+        return []
+    channel = torch.cat(channels)
+    number = torch.arange(len(channels)).repeat_interleave(torch.tensor([len(c) for c in channels]))
+    position = torch.cat([torch.arange(len(c)) for c in channels])
+    order = channel.sort(stable=True).indices
+    order = order[channel[order] != 0]
+    _, counts = torch.unique_consecutive(channel[order], return_counts=True)
+    ends = counts.cumsum(0)
+    found = []
+    for count in counts.unique().tolist():
+        rows = order[(ends[counts == count] - count).unsqueeze(1) + torch.arange(count)]
+        kinds, kind = torch.unique(number[rows], dim=0, return_inverse=True)
+        for k in range(len(kinds)):
+            members = rows[kind == k]
+            members = members[members[:, 0].argsort()]
+            found.append((int(members[0, 0]), kinds[k], position[members]))
+    return [(numbers, positions) for _, numbers, positions in sorted(found, key=lambda group: group[0])]

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from rbprune.errors import ModelError, UnprunableError
 from rbprune.graph.channels import ChannelGraph
-from rbprune.graph.ids import FROZEN
+from rbprune.graph.ids import FROZEN, compact
 from rbprune.graph.residual import find_blocks
 from rbprune.graph.rules import carry
 from rbprune.graph.rules.layers import parameter
+from rbprune.graph.shapes import note_shapes
 from rbprune.graph.sites import Site, collect
 from rbprune.graph.walk import Walk
+
+_NOT_THE_USERS = ("/torch/", "/rbprune/graph/")
 
 
 def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) -> ChannelGraph:
@@ -56,7 +60,7 @@ def _graphs(model: nn.Module, inputs: tuple[Any, ...]) -> list[fx.Graph]:
             graph = _symbolic(model)
             if found and _text(graph) == _text(found[0]):
                 continue
-            _shapes(model, graph, inputs)
+            note_shapes(model, graph, inputs)
             found.append(graph)
     return found
 
@@ -81,11 +85,14 @@ def _mode(model: nn.Module, training: bool) -> Iterator[None]:
 class _Tracer(fx.Tracer):
     """Follows every module that it can; one whose forward cannot be followed is a leaf, and so has no rule."""
 
-    record_stack_traces = True
-
     def __init__(self, leaves: set[str]) -> None:
         super().__init__()
         self.leaves, self.path = leaves, [""]
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        node = super().create_node(*args, **kwargs)
+        node.meta["where"] = _where()
+        return node
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return module_qualified_name in self.leaves or super().is_leaf_module(m, module_qualified_name)
@@ -95,6 +102,18 @@ class _Tracer(fx.Tracer):
         result = super().call_module(m, forward, args, kwargs)
         self.path.pop()
         return result
+
+
+def _where() -> str | None:
+    """File and line of the innermost frame that is neither torch's nor ours: fx's own stack traces take ten times as
+    long."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not any(part in file for part in _NOT_THE_USERS):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
 
 
 def _symbolic(model: nn.Module) -> fx.Graph:
@@ -116,42 +135,6 @@ def _symbolic(model: nn.Module) -> fx.Graph:
             ) from error
 
 
-def _shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> None:
-    """Note the shape of every result, without computing it where that is possible."""
-    given = [tuple(i.shape) if isinstance(i, Tensor) else type(i).__name__ for i in inputs]
-    shapes = _Shapes(fx.GraphModule(model, graph))
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-            shapes.run(*tree_map_only(Tensor, fake.from_tensor, inputs))
-    except DataDependentOutputException:
-        with _buffers_restored(model):
-            shapes.run(*inputs)
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(
-            f"the model's forward fails on the example inputs {given}: {reason}; pass example_inputs that it accepts"
-        ) from error
-
-
-@contextmanager
-def _buffers_restored(model: nn.Module) -> Iterator[None]:
-    saved = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    try:
-        yield
-    finally:
-        for buffer, value in saved:
-            buffer.copy_(value)
-
-
-class _Shapes(fx.Interpreter):
-    """Runs a graph and notes shapes."""
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        n.meta["like"] = tree_map_only(Tensor, lambda t: torch.empty(t.shape, device="meta"), result)
-        return result
-
-
 def _walk(walk: Walk, graph: fx.Graph) -> None:
     env: dict[fx.Node, Any] = {}
     for node in graph.nodes:
@@ -164,7 +147,9 @@ def _walk(walk: Walk, graph: fx.Graph) -> None:
             continue
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
         if node.op == "output":
-            walk.refuse(node, args, "the network's output")
+            for ids in tree_leaves(args):
+                if isinstance(ids, Tensor):
+                    walk.ids.freeze(ids, "the network's output")
             continue
         try:
             env[node] = carry(walk, node, args, kwargs)
@@ -205,7 +190,7 @@ def _mark_residual(sites: list[Site], walk: Walk, component: Tensor, graph: fx.G
     here = set(graph.nodes)
     sums = {node: (left, right, ids) for node, left, right, ids in walk.sums if node in here}
     blocks = find_blocks(graph, [(node, left, right) for node, (left, right, _) in sums.items()])
-    summed = {c for block in blocks for c in component[sums[block.sum][2].unique()].tolist() if c != FROZEN}
+    summed = {c for block in blocks for c in component[compact(sums[block.sum][2])[0].unique()].tolist() if c != FROZEN}
     for site in sites:
         out = next(part for part in site.parts if part.role == "out")
         channel = int(component[walk.axes[out.owner, "out"].ids[out.positions[0, 0]]])

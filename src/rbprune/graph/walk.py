@@ -55,10 +55,5 @@ class Walk:
 
     def place(self, node: fx.Node, reason: str) -> str:
         """A reason with the line of the model's source it comes from, where that is known."""
-        frames = [line.strip() for line in (node.stack_trace or "").splitlines() if line.strip().startswith("File")]
-        frames = [line for line in frames if not any(part in line for part in ("/torch/", "/rbprune/graph/"))]
-        if not frames:
-            return reason
-        file, line = frames[-1].removeprefix("File ").split(",")[:2]
-        file, line = file.strip(' "'), line.strip().removeprefix("line ")
-        return f"{reason} ({file}:{line})"
+        where = node.meta.get("where")
+        return f"{reason} ({where})" if where else reason

@@ -1,0 +1,86 @@
+"""The shape of every result in a traced network, without computing it where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_map_only
+
+from rbprune.errors import ModelError
+
+
+def note_shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> None:
+    """Put a tensor without values into ``meta["like"]`` of every node (a structure of them, where it returns one).
+
+    Tried in turn: the meta device (fast; fails for a forward that makes tensors on a device of its own), fake tensors,
+    and, for a forward that looks at values, a real forward pass.
+    """
+    module = fx.GraphModule(model, graph)
+    try:
+        _OnMeta(module).run(*tree_map_only(Tensor, _on_meta, inputs))
+    except Exception:
+        _fall_back(model, _Noting(module), inputs)
+
+
+def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> None:
+    given = [tuple(i.shape) if isinstance(i, Tensor) else type(i).__name__ for i in inputs]
+    try:
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+                shapes.run(*tree_map_only(Tensor, fake.from_tensor, inputs))
+        except DataDependentOutputException:
+            with _buffers_restored(model):
+                shapes.run(*inputs)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(
+            f"the model's forward fails on the example inputs {given}: {reason}; pass example_inputs that it accepts"
+        ) from error
+
+
+def _on_meta(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, device="meta")
+
+
+@contextmanager
+def _buffers_restored(model: nn.Module) -> Iterator[None]:
+    saved = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in saved:
+            buffer.copy_(value)
+
+
+class _Noting(fx.Interpreter):
+    """Runs a graph and notes shapes."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        n.meta["like"] = tree_map_only(Tensor, lambda t: torch.empty(t.shape, device="meta"), result)
+        return result
+
+
+class _OnMeta(_Noting):
+    """The same on the meta device, where nothing is computed or written."""
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return _on_meta(value) if isinstance(value, Tensor) else value
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        module = self.fetch_attr(target)
+        if isinstance(module, _BatchNorm) and type(module).forward is _BatchNorm.forward:
+            module._check_input_dim(args[0])
+            if args[0].shape[1] == module.num_features:
+                return args[0]  # as torch would say too, in 50 times as long
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        on_meta = {name: _on_meta(tensor) for name, tensor in tensors.items()}
+        return functional_call(module, on_meta, args, kwargs) if on_meta else module(*args, **kwargs)
