@@ -78,10 +78,20 @@ class PruneConfig(OptimConfig):
     price: PriceConfig
     rate_lr: float = Field(1e-2, gt=0)
     rate_init: float = Field(0.01, gt=0, lt=1)
-    noise: Literal["example", "batch"] = "example"
-    threshold: float = Field(0.5, gt=0, lt=1)
+    noise: Literal["example", "batch"] | None = None
+    """One draw per example or per batch; by default as the method has it."""
+    threshold: float | None = None
+    """Where a channel counts as redundant, in the method's own unit; by default the method's own."""
     settle: float = Field(0.01, ge=0)
     """A stage ends early when the rates move less than this on average over a tenth of an epoch; 0: never."""
+    macs_ratio: float | None = Field(None, gt=1)
+    """Cut until the MACs are so many times fewer, along the method's ranking; some methods must be told."""
+    downsampling: bool = False
+    """rrbp: also prune the blocks whose shortcut is not the identity (the paper leaves them alone)."""
+    observe: int = Field(20, ge=1)
+    """Training batches that a method looks at before it judges, where it does."""
+    options: dict[str, float] = {}
+    """Settings of one method only; see docs/methods.md."""
     keep: list[str] = []
     only: list[str] | None = None
     distill: float = Field(0.0, ge=0, le=1)
@@ -120,3 +130,5 @@ class Config(_Section):
     prune: PruneConfig
     finetune: FinetuneConfig
     runtime: RuntimeConfig = RuntimeConfig()
+    budget: float | None = Field(None, gt=0)
+    """Dense epochs for pruning and fine-tuning together: when given, fine-tuning lasts as long as pruning left over."""

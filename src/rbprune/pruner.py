@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import nn
@@ -10,7 +10,8 @@ from torch import nn
 from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, Plan, trace
-from rbprune.methods import Price, Stage, schedule
+from rbprune.methods import Price, Settings, Stage, find_method, schedule
+from rbprune.methods.match import share_for
 
 DEFAULT_PRICE = Price(nats_per_example=2.0)
 
@@ -41,25 +42,46 @@ class Pruner:
         dataset_size: int,
         method: str = "rbp",
         price: Price | None = None,
-        noise: Literal["example", "batch"] = "example",
-        threshold: float = 0.5,
+        noise: Literal["example", "batch"] | None = None,
+        threshold: float | None = None,
         rate_init: float = dirac.RATE_INIT,
         keep: Sequence[str] = (),
         only: Sequence[str] | None = None,
+        macs_ratio: float | None = None,
+        downsampling: bool = False,
+        method_options: Mapping[str, float] | None = None,
     ) -> None:
         if dataset_size < 1:
             raise ConfigError(f"dataset_size is the number of training examples; {dataset_size} is not one")
         self.model = model
         self.graph: ChannelGraph = trace(model, example_inputs, keep=keep)
-        self.stages: list[list[str]] = schedule(method, self.graph, only)
+        self.method = find_method(method)
+        self.stages: list[list[str]] = schedule(method, self.graph, only, downsampling=downsampling)
         """The sites of each stage, by name."""
-        self._options: dict[str, Any] = {
-            "dataset_size": dataset_size,
-            "price": (price or DEFAULT_PRICE).resolve(self.graph, dataset_size),
-            "noise": noise,
-            "threshold": threshold,
-            "rate_init": rate_init,
-        }
+        macs = None if macs_ratio is None else self.graph.macs() / macs_ratio
+        self.settings = Settings(
+            dataset_size,
+            price=(price or DEFAULT_PRICE).resolve(self.graph, dataset_size),
+            noise=noise,
+            threshold=threshold,
+            rate_init=rate_init,
+            options=method_options or {},
+            macs=macs if len(self.stages) == 1 else None,
+            shares=self._shares(macs),
+        )
+
+    def _shares(self, macs: float | None) -> dict[str, float]:
+        """For a method that is told how much to cut: the same share of every site."""
+        if not self.method.stage.needs_ratio:
+            if macs is not None and len(self.stages) > 1:
+                raise ConfigError(
+                    f"method {self.method.name!r} decides layer by layer how much to cut, so it cannot aim at "
+                    "prune.macs_ratio; leave it out and change prune.price"
+                )
+            return {}
+        if macs is None:
+            raise ConfigError(f"method {self.method.name!r} must be told how much to cut: set prune.macs_ratio=2")
+        return share_for(self.graph, [name for stage in self.stages for name in stage], macs)
 
     def __len__(self) -> int:
         return len(self.stages)
@@ -79,7 +101,7 @@ class Pruner:
 
         With ``remember`` it holds on to the last inputs, for the recalibration in ``finish``.
         """
-        return Stage(self.graph, self.stages[number], remember=remember, **self._options)
+        return self.method.stage(self.graph, self.stages[number], self.settings, remember=remember)
 
     @property
     def plan(self) -> Plan:

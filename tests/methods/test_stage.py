@@ -9,18 +9,19 @@ from torch import Tensor, nn
 
 from rbprune import Price, Pruner, models, trace
 from rbprune.bayes import dirac
-from rbprune.methods import Stage
+from rbprune.methods import Settings
+from rbprune.methods.rbp import DiracStage
 from tests.networks import relative_error, scramble, stripes, tiny_cnn
 
 
-def stage_of(model: nn.Module, names: list[str], example: Tensor, **options: object) -> Stage:
-    return Stage(trace(model, example), names, dataset_size=100, price=Price(nats=20), **options)  # type: ignore[arg-type]
+def stage_of(model: nn.Module, names: list[str], example: Tensor, **options: object) -> DiracStage:
+    return DiracStage(trace(model, example), names, Settings(100, Price(nats=20), **options))  # type: ignore[arg-type]
 
 
 def test_kl_is_the_sum_over_channels_divided_by_the_data_set() -> None:
     stage = stage_of(tiny_cnn(), ["0", "4"], torch.zeros(1, 1, 8, 8))
     with torch.no_grad():
-        stage.noise.rate.uniform_(0.1, 0.9)
+        stage.law.rate.uniform_(0.1, 0.9)
     rates = torch.cat(list(stage.rates.values()))
     assert stage.kl().item() == pytest.approx(float(dirac.kl(rates, 0.025).sum()) / 100, rel=1e-6)
 
@@ -72,7 +73,7 @@ def test_evaluation_uses_the_mean_and_folding_makes_it_the_weights_own() -> None
     x = torch.randn(3, 1, 8, 8, dtype=torch.float64)
     stage = stage_of(model, ["0", "4", "8"], x)
     with torch.no_grad():
-        stage.noise.rate.uniform_(0.0, 0.45)
+        stage.law.rate.uniform_(0.0, 0.45)
         noisy_mean = model(x)
         plan = stage.finish(batches=[])
         assert relative_error(noisy_mean, model(x)) < 1e-6
@@ -86,7 +87,7 @@ def test_the_cut_is_thresholding_the_noise() -> None:
     x = torch.randn(3, 1, 8, 8, dtype=torch.float64)
     stage = stage_of(model, ["0", "4"], x)
     with torch.no_grad():
-        stage.noise.rate.uniform_(0.0, 1.0)
+        stage.law.rate.uniform_(0.0, 1.0)
         drop = {name: (rate > 0.5).nonzero().flatten().tolist() for name, rate in stage.rates.items()}
         with stage.graph.mask(drop):
             masked = model(x)
@@ -99,7 +100,7 @@ def test_the_last_channel_is_spared_with_a_warning() -> None:
     model = tiny_cnn()
     stage = stage_of(model, ["0"], torch.zeros(1, 1, 8, 8))
     with torch.no_grad():
-        stage.noise.rate.copy_(torch.tensor([0.99, 0.98, 0.9, 0.97, 0.99, 0.99]))
+        stage.law.rate.copy_(torch.tensor([0.99, 0.98, 0.9, 0.97, 0.99, 0.99]))
     with pytest.warns(UserWarning, match="every channel of '0' was redundant"):
         result = stage.finish(batches=[])
     assert result.guarded == ["0"]
@@ -118,7 +119,7 @@ def test_an_unneeded_channel_is_found_and_a_needed_one_is_kept() -> None:
             layer.bias.zero_()
     pruner = Pruner(model, torch.zeros(1, 2), dataset_size=1000, price=Price(nats=20))
     stage = pruner.stage(0)
-    optimizer = torch.optim.Adam([stage.noise.rate], lr=1e-2)
+    optimizer = torch.optim.Adam([stage.law.rate], lr=1e-2)
     for _ in range(1500):
         x = torch.randn(64, 2)
         x[:, 0] = x[:, 0].sign()
@@ -177,7 +178,7 @@ def test_noise_works_on_every_site_of_a_concatenation() -> None:
     x = torch.randn(4, 3, dtype=torch.float64)
     stage = stage_of(model, ["b"], x)
     with torch.no_grad():
-        stage.noise.rate.copy_(torch.tensor([0.1, 0.2, 0.3, 0.9, 0.9]))
+        stage.law.rate.copy_(torch.tensor([0.1, 0.2, 0.3, 0.9, 0.9]))
         y = torch.cat([model.a(x), model.b(x) * torch.tensor([0.9, 0.8, 0.7, 0.1, 0.1], dtype=torch.float64)], 1)
         assert relative_error(F.linear(y, model.c.weight, model.c.bias), model.eval()(x)) < 1e-6
         stage.finish(batches=[])
@@ -192,5 +193,5 @@ def test_rrbp_stage_touches_every_block_of_a_residual_network() -> None:
     pruner = Pruner(model, torch.zeros(1, 3, 32, 32), dataset_size=100, method="rrbp")
     stage = pruner.stage(0)
     model.train()(torch.randn(2, 3, 32, 32)).sum().backward()
-    assert stage.noise.rate.grad is not None
-    assert bool((stage.noise.rate.grad != 0).all())
+    assert stage.law.rate.grad is not None
+    assert bool((stage.law.rate.grad != 0).all())

@@ -93,7 +93,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
         stage=0,
         sites=[evil, "b"],
         channels={evil: [4, 2]},
-        rates={evil: [0.1] * 4},
+        values={evil: [0.1] * 4},
         guarded=[evil],
     )
     log.write("warning", message=evil)

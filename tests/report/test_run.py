@@ -23,11 +23,11 @@ def test_a_new_start_begins_a_new_run() -> None:
 
 def test_a_site_pruned_twice_goes_from_its_first_to_its_last_width() -> None:
     stages = [
-        {"event": "stage", "stage": 0, "channels": {"a": [16, 9]}, "rates": {"a": [0.1] * 16}},
-        {"event": "stage", "stage": 1, "channels": {"a": [9, 7]}, "rates": {"a": [0.2] * 9}},
+        {"event": "stage", "stage": 0, "channels": {"a": [16, 9]}, "values": {"a": [0.1] * 16}},
+        {"event": "stage", "stage": 1, "channels": {"a": [9, 7]}, "values": {"a": [0.2] * 9}},
     ]
     (site,) = gather(stages).sites
-    assert (site.before, site.after, site.removed, len(site.rates)) == (16, 7, 2, 9)
+    assert (site.before, site.after, site.removed, len(site.values)) == (16, 7, 2, 9)
 
 
 def test_sizes_come_from_the_last_stage_until_the_run_is_done() -> None:

@@ -16,19 +16,19 @@ def test_written_values_can_be_read_back(tmp_path: Path) -> None:
     with TensorBoard(tmp_path) as board:
         board.scalars(1, loss=0.5, val_error=None)
         board.scalars(2, loss=0.25)
-        board.rates(2, {"features.0": torch.tensor([0.0, 0.1, float("nan"), 1.0]), "empty": torch.empty(0)})
+        board.values(2, "rate", {"features.0": torch.tensor([0.0, 0.1, float("nan"), 1.0]), "empty": torch.empty(0)})
     found = EventAccumulator(str(tmp_path))
     found.Reload()
     assert [(event.step, event.value) for event in found.Scalars("loss")] == [(1, 0.5), (2, 0.25)]
     assert found.Tags()["scalars"] == ["loss"]
-    assert found.Tags()["histograms"] == ["rates/features.0"]
-    assert found.Histograms("rates/features.0")[0].histogram_value.num == 3
+    assert found.Tags()["histograms"] == ["rate/features.0"]
+    assert found.Histograms("rate/features.0")[0].histogram_value.num == 3
 
 
 def test_no_folder_writes_nothing() -> None:
     board = TensorBoard(None)
     board.scalars(1, loss=0.5)
-    board.rates(1, {"a": torch.rand(3)})
+    board.values(1, "rate", {"a": torch.rand(3)})
     board.close()
 
 

@@ -177,6 +177,20 @@ class ChannelGraph:
         """Multiply-accumulates of convolutions and linear layers for one example."""
         return sum(layer.macs for layer in self.layers())
 
+    def macs_without(self, counts: Mapping[str, int]) -> float:
+        """MACs that would be left without so many channels of each site, whichever they are."""
+        left: dict[tuple[str, Role], float] = {}
+        for name, count in counts.items():
+            for part in self[name].parts:
+                if self._axes[part.owner, part.role].tensors:
+                    key = (part.owner, part.role)
+                    left.setdefault(key, 1.0)
+                    left[key] -= count * part.positions.shape[1] / self.width(part)
+        factors: dict[str, float] = {}
+        for (owner, _), share in left.items():
+            factors[owner] = factors.get(owner, 1.0) * share
+        return sum(layer.macs * factors.get(layer.name, 1.0) for layer in self.layers())
+
     def params(self) -> int:
         """Weights of convolutions and linear layers (no biases, no normalisation), as in the paper's tables."""
         return sum(layer.params for layer in self.layers())

@@ -1,7 +1,21 @@
 """Pruning methods: which sites when, how a channel is judged."""
 
+from rbprune.methods.gates import Law
 from rbprune.methods.price import Price
-from rbprune.methods.schedule import SCHEDULES, schedule
-from rbprune.methods.stage import Stage, StageResult
+from rbprune.methods.registry import METHODS, Method, find_method, register_method, schedule
+from rbprune.methods.stage import GateStage, Settings, Stage, StageResult, Verdict
 
-__all__ = ["SCHEDULES", "Price", "Stage", "StageResult", "schedule"]
+__all__ = [
+    "METHODS",
+    "GateStage",
+    "Law",
+    "Method",
+    "Price",
+    "Settings",
+    "Stage",
+    "StageResult",
+    "Verdict",
+    "find_method",
+    "register_method",
+    "schedule",
+]

@@ -1,33 +1,68 @@
-"""One stage of inference: noise on some sites, their rates trained with the network, then the cut."""
+"""One stage of a method: something is trained or measured on some sites, then their channels are judged and cut."""
 
 from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rbprune.bayes import dirac
-from rbprune.graph import ChannelGraph
-from rbprune.methods.noise import ChannelNoise
+from rbprune.graph import ChannelGraph, Site
+from rbprune.methods.gates import Gates, Law
+from rbprune.methods.match import match_macs
 from rbprune.methods.price import Price
 from rbprune.methods.recalibrate import recalibrate
-
-UNDECIDED = (0.1, 0.9)
-"""A rate in this range is near neither 0 nor 1."""
 
 _RECENT_BATCHES, _RECENT_BYTES = 16, 1 << 28
 
 
 @dataclass(frozen=True)
-class StageResult:
-    """What a finished stage did: rates as inferred, channels before and after, sites where a channel was spared."""
+class Settings:
+    """What a stage is told; each method reads what concerns it."""
 
-    rates: dict[str, Tensor]
+    dataset_size: int
+    price: Price
+    noise: Literal["example", "batch"] | None = None
+    """One draw per example or per batch; None: as the method has it."""
+    threshold: float | None = None
+    """Where a channel counts as redundant, in the method's own unit; None: the method's own."""
+    rate_init: float = dirac.RATE_INIT
+    options: Mapping[str, float] = field(default_factory=dict)
+    """Settings of one method only."""
+    macs: float | None = None
+    """Cut down to so many MACs, by the method's ranking, instead of where its threshold says."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """For methods that take the share of channels to remove, that of each site."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a method says about the channels of one site.
+
+    ``value`` is its diagnostic for each channel, higher for a more redundant one; ``redundant`` says which go;
+    ``factor`` is multiplied into the consumers' weights before the cut.
+    """
+
+    value: Tensor
+    redundant: Tensor
+    factor: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What a finished stage did.
+
+    ``values`` are the method's diagnostic per channel, ``channels`` those before and after, ``guarded`` the sites where
+    one channel was spared because all were redundant.
+    """
+
+    diagnostic: str
+    values: dict[str, Tensor]
     channels: dict[str, tuple[int, int]]
     undecided: dict[str, float]
     price: dict[str, tuple[float, float]]
@@ -35,34 +70,82 @@ class StageResult:
 
 
 class Stage:
-    """Made by ``Pruner``; see there for the loop."""
+    """Base of all methods: what they share. Made by ``Pruner``; see there for the loop.
 
-    def __init__(
-        self,
-        graph: ChannelGraph,
-        names: list[str],
-        *,
-        dataset_size: int,
-        price: Price,
-        noise: Literal["example", "batch"] = "example",
-        threshold: float = 0.5,
-        rate_init: float = dirac.RATE_INIT,
-        remember: bool = True,
-    ) -> None:
-        self.graph, self.names, self.dataset_size, self.threshold = graph, names, dataset_size, threshold
-        sites = [graph[name] for name in names]
-        nats = [price.of(graph, site) for site in sites]
-        self.price = {site.name: (float(n.min()), float(n.max())) for site, n in zip(sites, nats, strict=True)}
-        self.noise = ChannelNoise(graph, sites, rate=rate_init, per=noise)
-        self.eps2 = dirac.eps2_from_nats(torch.cat(nats)).to(self.noise.rate.device)
+    A method overrides ``judge``; where it trains something of its own, ``module``, ``penalty``, ``optimizer`` and
+    ``after_step``; where it looks at data, ``observe``. See docs/methods.md.
+    """
+
+    diagnostic: ClassVar[str] = "value"
+    """What the values of a verdict are."""
+    trains: ClassVar[bool] = True
+    """Whether the network is trained before the channels are judged."""
+    observes: ClassVar[bool] = False
+    """Whether ``observe`` wants to see batches before the channels are judged."""
+    needs_ratio: ClassVar[bool] = False
+    """Whether the method has to be told how much to cut."""
+    needs_dense: ClassVar[bool] = False
+    """Whether ``observe`` compares with the network as it was before any cut."""
+
+    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
+        self.graph, self.names, self.settings = graph, names, settings
+        self.sites: list[Site] = [graph[name] for name in names]
+        self.module: nn.Module | None = None
+        """What is trained beside the network."""
+        self.price: dict[str, tuple[float, float]] = {}
         self.result: StageResult | None = None
         self._recent: deque[tuple[Any, ...]] = deque(maxlen=_RECENT_BATCHES if remember else 0)
         self._watch = graph.model.register_forward_pre_hook(self._remember)
 
-    @property
-    def rates(self) -> dict[str, Tensor]:
-        """The rates r of each site, as they are now."""
-        return {name: self.noise.rate.detach()[where] for name, where in self.noise.slices.items()}
+    # what a method fills in
+
+    def judge(self) -> dict[str, Verdict]:
+        """A verdict for each site of the stage."""
+        raise NotImplementedError
+
+    def penalty(self) -> Tensor | None:
+        """What is added to the mean loss while training, beside the data's part."""
+        return None
+
+    def optimizer(self, lr: float) -> torch.optim.Optimizer | None:
+        """The optimizer of ``module``; its rate is its own."""
+        return None if self.module is None else torch.optim.Adam(self.module.parameters(), lr=lr)
+
+    def after_step(self) -> None:
+        """Called after every optimizer step."""
+
+    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
+        """Look at data before judging; ``dense`` is the network as it was before any cut, where asked for."""
+
+    def watched(self) -> Tensor | None:
+        """What must have come to rest for the stage to be over early."""
+        return None
+
+    def undecided(self) -> dict[str, float]:
+        """For each site the share of channels about which the method is not sure; empty where it cannot say."""
+        return {}
+
+    def let_go(self) -> None:
+        """Take everything off the model that the stage put on it."""
+
+    # what all share
+
+    def kl(self) -> Tensor:
+        """The penalty as a tensor, 0 where there is none: to be added to a mean negative log-likelihood."""
+        penalty = self.penalty()
+        return next(self.graph.model.parameters()).new_zeros(()) if penalty is None else penalty
+
+    def clamp(self) -> None:
+        """Call it after every optimizer step."""
+        self.after_step()
+
+    def param_groups(self, lr: float, rate_lr: float, **options: Any) -> list[dict[str, Any]]:
+        """Groups for an optimizer of your own: the network's weights, and what the method trains (never decayed)."""
+        weights = [p for p in self.graph.model.parameters() if p.requires_grad]
+        groups: list[dict[str, Any]] = [{"params": weights, "lr": lr, **options}]
+        if self.module is not None:
+            groups.append({"params": list(self.module.parameters()), "lr": rate_lr, "weight_decay": 0.0})
+        return groups
 
     def _remember(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if self._recent.maxlen and module.training and torch.is_grad_enabled():
@@ -71,61 +154,71 @@ class Stage:
                 self._recent.popleft()
             self._recent.append(args)
 
-    def param_groups(self, lr: float, rate_lr: float, **options: Any) -> list[dict[str, Any]]:
-        """Groups for an optimizer: the network's weights, and the rates (never decayed)."""
-        weights = [p for p in self.graph.model.parameters() if p.requires_grad]
-        return [
-            {"params": weights, "lr": lr, **options},
-            {"params": [self.noise.rate], "lr": rate_lr, "weight_decay": 0.0},
-        ]
-
-    def kl(self) -> Tensor:
-        """sum_c KL(q(theta_c) || p(theta_c)) / N, to be added to a mean negative log-likelihood."""
-        return dirac.kl(self.noise.rate, self.eps2).sum() / self.dataset_size
-
-    def clamp(self) -> None:
-        """Keep the rates where their gradient is finite; call it after every optimizer step."""
-        dirac.clamp_(self.noise.rate)
-
-    def undecided(self) -> dict[str, float]:
-        """For each site the share of rates that are near neither 0 nor 1."""
-        low, high = UNDECIDED
-        return {name: float(((r >= low) & (r <= high)).float().mean()) for name, r in self.rates.items()}
-
     def finish(
         self, *, batches: Iterable[Any] | None = None, optimizer: torch.optim.Optimizer | None = None
     ) -> StageResult:
-        """Threshold, fold, remove, recalibrate batch normalisation.
+        """Judge, fold, remove, recalibrate batch normalisation.
 
         ``batches`` are inputs for the recalibration (by default the last ones that the model saw in training);
         ``optimizer`` is one that goes on with the smaller network, and its state follows.
         """
         if self.result is not None:
             return self.result
-        self._let_go()
-        rates, undecided = {k: v.clone() for k, v in self.rates.items()}, self.undecided()
-        drop, guarded = {}, []
-        for name, rate in rates.items():
-            gone = rate > self.threshold  # r_c <- 1 if r_c > T                      (paper, eq. threshold and scale)
-            if bool(gone.all()):
-                gone[rate.argmin()] = False
-                guarded.append(name)
-                warnings.warn(f"every channel of {name!r} was redundant; the least redundant one is kept", stacklevel=2)
-            self.graph.scale(self.graph[name], 1 - rate)  # W_c <- W_c (1 - r_c): theta becomes its mean
-            drop[name] = gone.nonzero().flatten().tolist()
+        undecided = self.undecided()
+        verdicts = self.judge()
+        self.abandon(forget=False)
+        gone = {name: verdict.redundant.clone() for name, verdict in verdicts.items()}
+        if self.settings.macs is not None:
+            values = {name: verdict.value for name, verdict in verdicts.items()}
+            gone = match_macs(self.graph, values, self.settings.macs)
+        guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]
+        for name, verdict in verdicts.items():
+            if verdict.factor is not None:
+                self.graph.scale(self.graph[name], verdict.factor)
         before = {name: self.graph[name].channels for name in self.names}
+        drop = {name: mask.nonzero().flatten().tolist() for name, mask in gone.items()}
         self.graph.remove(drop, optimizer=optimizer)
         recalibrate(self.graph.model, self._recent if batches is None else batches)
         self._recent.clear()
         channels = {name: (before[name], self.graph[name].channels) for name in self.names}
-        self.result = StageResult(rates, channels, undecided, self.price, guarded)
+        values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
+        self.result = StageResult(self.diagnostic, values, channels, undecided, self.price, guarded)
         return self.result
 
-    def abandon(self) -> None:
-        """Take the noise off the model and change nothing; the stage is over without a result."""
-        self._let_go()
-        self._recent.clear()
+    def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:
+        if not bool(gone.all()):
+            return False
+        gone[verdict.value.argmin()] = False
+        warnings.warn(f"every channel of {name!r} was redundant; the least redundant one is kept", stacklevel=3)
+        return True
 
-    def _let_go(self) -> None:
+    def abandon(self, *, forget: bool = True) -> None:
+        """Take everything off the model and change nothing; the stage is over without a result."""
         self._watch.remove()
-        self.noise.detach()
+        self.let_go()
+        if forget:
+            self._recent.clear()
+
+    def split(self, values: Tensor) -> dict[str, Tensor]:
+        """A vector over all channels of the stage, site by site."""
+        return dict(zip(self.names, values.split([site.channels for site in self.sites]), strict=True))
+
+
+class GateStage(Stage):
+    """Base of the methods that multiply trained factors on channels: they give a law, and read it in ``judge``."""
+
+    per: ClassVar[Literal["example", "batch"]] = "example"
+    """Factors are drawn for each example, or once for a batch."""
+
+    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
+        super().__init__(graph, names, settings, remember=remember)
+        device = next(graph.model.parameters()).device
+        self.module = self.law = self.make_law(sum(site.channels for site in self.sites)).to(device)
+        self.gates = Gates(graph, self.sites, self.law, per=settings.noise or self.per)
+
+    def make_law(self, channels: int) -> Law:
+        """The law of all channels of the stage, in the order of its sites."""
+        raise NotImplementedError
+
+    def let_go(self) -> None:
+        self.gates.detach()

@@ -1,4 +1,4 @@
-"""A histogram of dropout rates r in [0, 1], what was removed stacked upon what was kept, as inline SVG."""
+"""A histogram of one value per channel, what was removed stacked upon what was kept, as inline SVG."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ BINS = 20
 WIDTH, HEIGHT, FOOT = 160, 72, 14
 
 
-def histogram(rates: Sequence[float], removed: int | None, title: str) -> Markup:
-    """``removed`` channels are those of the highest rates; None leaves all in one colour."""
-    if not rates:
+def histogram(
+    values: Sequence[float], removed: int | None, title: str, limits: tuple[float, float] | None = (0.0, 1.0)
+) -> Markup:
+    """``removed`` channels are those of the highest values; None leaves all in one colour. Limits None: as found."""
+    if not values:
         return Markup("")
-    ordered = sorted(min(1.0, max(0.0, rate)) for rate in rates)
+    left, right = limits or (min(values), max(values))
+    width = (right - left) or 1.0
+    ordered = sorted(min(1.0, max(0.0, (value - left) / width)) for value in values)
     kept = len(ordered) - min(len(ordered), max(0, removed or 0))
     low, high = _bin(ordered[:kept]), _bin(ordered[kept:])
     tallest = max(a + b for a, b in zip(low, high, strict=True))
@@ -27,9 +31,9 @@ def histogram(rates: Sequence[float], removed: int | None, title: str) -> Markup
         f"<title>{escape(title)}</title>"
         f'<path class="kept" d="{_bars(low, ground, unit)}"/><path class="removed" d="{_bars(high, tops, unit)}"/>'
         f'<path class="axis" d="M0 {base}H{WIDTH}"/>'
-        f'<text class="tick" x="0" y="{HEIGHT - 3}">0</text>'
-        f'<text class="tick" x="{WIDTH / 2:g}" y="{HEIGHT - 3}" text-anchor="middle">0.5</text>'
-        f'<text class="tick" x="{WIDTH}" y="{HEIGHT - 3}" text-anchor="end">1</text></svg>'
+        f'<text class="tick" x="0" y="{HEIGHT - 3}">{left:.3g}</text>'
+        f'<text class="tick" x="{WIDTH / 2:g}" y="{HEIGHT - 3}" text-anchor="middle">{(left + right) / 2:.3g}</text>'
+        f'<text class="tick" x="{WIDTH}" y="{HEIGHT - 3}" text-anchor="end">{right:.3g}</text></svg>'
     )
 
 

@@ -14,13 +14,14 @@ Event = Mapping[str, Any]
 
 @dataclass
 class Site:
-    """One group of channels that was open to pruning, with the rates of the last stage that trained them."""
+    """One group of channels that was open to pruning, with what the last stage found about each channel."""
 
     name: str
     before: float | None = None
     after: float | None = None
     undecided: float | None = None
-    rates: list[float] = field(default_factory=list)
+    diagnostic: str = "rate"
+    values: list[float] = field(default_factory=list)
     removed: int | None = None
     price: tuple[float | None, float | None] = (None, None)
     guarded: bool = False
@@ -124,8 +125,8 @@ def _sites(start: Event, stages: Iterable[Event], summary: Event) -> list[Site]:
             here.before = before if here.before is None else here.before
             here.after = after
             here.removed = None if before is None or after is None else round(before - after)
-        for name, value in mapping(stage.get("rates")).items():
-            site(name).rates = numbers(value)
+        for name, value in mapping(stage.get("values")).items():
+            site(name).values, site(name).diagnostic = numbers(value), text(stage.get("diagnostic", "rate"))
         for name, value in mapping(stage.get("undecided")).items():
             site(name).undecided = number(value)
         for name, value in mapping(stage.get("price")).items():

@@ -23,14 +23,14 @@ class TensorBoard:
                 if value is not None:
                     self._writer.add_scalar(name, float(value), step)
 
-    def rates(self, step: int, rates: Mapping[str, Tensor]) -> None:
-        """One histogram of the rates r per site."""
+    def values(self, step: int, diagnostic: str, values: Mapping[str, Tensor]) -> None:
+        """One histogram of a method's diagnostic per site."""
         if self._writer is not None:
-            for site, values in rates.items():
-                finite = torch.as_tensor(values).detach().float().flatten()
+            for site, found in values.items():
+                finite = torch.as_tensor(found).detach().float().flatten()
                 finite = finite[finite.isfinite()]
                 if finite.numel():
-                    self._writer.add_histogram(f"rates/{site}", finite, step)
+                    self._writer.add_histogram(f"{diagnostic}/{site}", finite, step)
 
     def close(self) -> None:
         """Write what is pending; later calls do nothing."""

@@ -79,7 +79,7 @@ class Journal:
         undecided = None
         if current.stage is not None:
             shares = current.stage.undecided()
-            undecided = sum(shares.values()) / len(shares)
+            undecided = sum(shares.values()) / len(shares) if shares else None
         values = {
             "loss": meter.loss / meter.steps,
             "kl": meter.kl / meter.steps,
@@ -117,7 +117,8 @@ class Journal:
             stages=stages,
             sites=list(result.channels),
             channels={name: list(pair) for name, pair in result.channels.items()},
-            rates={name: [round(r, 5) for r in rate.tolist()] for name, rate in result.rates.items()},
+            diagnostic=result.diagnostic,
+            values={name: [round(v, 5) for v in value.tolist()] for name, value in result.values.items()},
             undecided=result.undecided,
             price={name: list(pair) for name, pair in result.price.items()},
             epochs=current.step / current.stream.steps,
@@ -131,7 +132,7 @@ class Journal:
             metric=metric,
             seconds=seconds,
         )
-        self.board.rates(current.phase.number, result.rates)
+        self.board.values(current.phase.number, result.diagnostic, result.values)
         self.say(stage_line(event))
 
     def done(self, summary: dict[str, Any], graph: ChannelGraph) -> None:

@@ -54,12 +54,12 @@ class Meter:
         self.steps = 0
 
 
-class _Noisy(nn.Module):
-    """A model and the noise on it as one module, so that several processes agree on the rates' gradients."""
+class _Together(nn.Module):
+    """A model and what a method trains beside it as one module, so that several processes agree on all gradients."""
 
-    def __init__(self, model: nn.Module, noise: nn.Module) -> None:
+    def __init__(self, model: nn.Module, method: nn.Module) -> None:
         super().__init__()
-        self.model, self.noise = model, noise
+        self.model, self.method = model, method
 
     def forward(self, *inputs: Any) -> Any:
         return self.model(*inputs)
@@ -79,10 +79,11 @@ class PhaseRun:
         seed: int,
         stage: Stage | None = None,
         teacher: nn.Module | None = None,
+        epochs: float | None = None,
     ) -> None:
         self.phase, self.engine, self.model, self.stream, self.loss_fn = phase, engine, model, stream, loss_fn
         self.seed, self.stage, self.teacher = seed, stage, teacher
-        self.steps = round(phase.optim.epochs * stream.steps)
+        self.steps = round((phase.optim.epochs if epochs is None else epochs) * stream.steps)
         self.step = 0
         self.meter = Meter()
         self.over = self.steps == 0
@@ -90,10 +91,12 @@ class PhaseRun:
         self.settling: Settling | None = None
         if stage is not None:
             assert isinstance(phase.optim, PruneConfig)
-            self.optimizers.append(torch.optim.Adam([stage.noise.rate], lr=phase.optim.rate_lr))
-            interval = max(1, stream.steps // 10)
-            self.settling = Settling(phase.optim.settle, interval, phase.optim.threshold)
-        module = model if stage is None else _Noisy(model, stage.noise)
+            own = stage.optimizer(phase.optim.rate_lr)
+            self.optimizers += [] if own is None else [own]
+            if stage.watched() is not None:
+                threshold = 0.5 if phase.optim.threshold is None else phase.optim.threshold
+                self.settling = Settling(phase.optim.settle, max(1, stream.steps // 10), threshold)
+        module = model if stage is None or stage.module is None else _Together(model, stage.module)
         self.module, self._ready = engine.setup(module, *self.optimizers)
 
     @property
@@ -135,9 +138,8 @@ class PhaseRun:
         )
 
     def _settled_now(self) -> bool:
-        if self.settling is None or self.stage is None:
-            return False
-        return self.settling.settled(self.step, self.stage.noise.rate)
+        watched = None if self.stage is None else self.stage.watched()
+        return self.settling is not None and watched is not None and self.settling.settled(self.step, watched)
 
     def _train_step(self, inputs: Any, targets: Any) -> tuple[float, float]:
         epoch, batch = divmod(self.step, self.stream.steps)
@@ -155,18 +157,18 @@ class PhaseRun:
         if self.teacher is not None:
             loss = (1 - self.phase.distill) * loss + self.phase.distill * self._distill(inputs, outputs)
         kl = 0.0
-        if self.stage is not None:
-            divergence = self.stage.kl()
-            kl = divergence.item()
+        penalty = None if self.stage is None else self.stage.penalty()
+        if penalty is not None:
+            kl = penalty.item()
             check_finite(kl, inputs, where)
-            loss = loss + divergence
+            loss = loss + penalty
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         self.engine.backward(loss)
         for optimizer in self._ready:
             optimizer.step()
         if self.stage is not None:
-            self.stage.clamp()
+            self.stage.after_step()
         return value, kl
 
     def _distill(self, inputs: Any, outputs: Tensor) -> Tensor:
@@ -178,10 +180,10 @@ class PhaseRun:
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint must hold beside the model."""
         found = {f"optim{i}.{k}": v for i, o in enumerate(self.optimizers) for k, v in optimizer_tensors(o).items()}
-        if self.stage is not None:
-            found["stage.rate"] = self.stage.noise.rate.detach()
+        if self.stage is not None and self.stage.module is not None:
+            found |= {f"stage.{name}": tensor.detach() for name, tensor in self.stage.module.state_dict().items()}
         if self.settling is not None and self.settling.before is not None:
-            found["stage.before"] = self.settling.before
+            found["settling.before"] = self.settling.before
         return found
 
     def values(self) -> dict[str, Any]:
@@ -200,8 +202,8 @@ class PhaseRun:
             prefix = f"optim{i}."
             own = {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
             restore_optimizer(optimizer, own)
-        if self.stage is not None:
-            with torch.no_grad():
-                self.stage.noise.rate.copy_(tensors["stage.rate"])
+        if self.stage is not None and self.stage.module is not None:
+            names = self.stage.module.state_dict()
+            self.stage.module.load_state_dict({name: tensors[f"stage.{name}"] for name in names})
         if self.settling is not None:
-            self.settling.before, self.settling.calm = tensors.get("stage.before"), values["calm"]
+            self.settling.before, self.settling.calm = tensors.get("settling.before"), values["calm"]

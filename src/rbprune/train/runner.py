@@ -31,6 +31,8 @@ from rbprune.train.stream import Stream
 CHECKPOINTS = "checkpoints"
 _CALIBRATION = 1 << 40
 """Number of an epoch that no training reaches: its batches recalibrate batch normalisation."""
+_OBSERVATION = _CALIBRATION + 1
+"""Likewise: its batches are shown to methods that look at data before they judge."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class State:
     undecided: dict[str, float] = field(default_factory=dict)
     guarded: list[str] = field(default_factory=list)
     val_error: float | None = None
+    finetune_epochs: float | None = None
     metric: str = "error"
     started: bool = False
 
@@ -87,6 +90,9 @@ class Runner:
             rate_init=prune.rate_init,
             keep=prune.keep,
             only=prune.only,
+            macs_ratio=prune.macs_ratio,
+            downsampling=prune.downsampling,
+            method_options=prune.options,
         )
         self.graph = self.pruner.graph
         self.dense = (self.graph.macs(), self.graph.params())
@@ -160,7 +166,7 @@ class Runner:
         if phase.kind != "pretrain" and not self.state.started:
             self._start()
         self._current = current = self._begin(phase)
-        price = self._price_of_a_step(current)
+        price = self._price_of_an_epoch(phase) / current.stream.steps
         began = time.monotonic()
         while True:
             if current.at_epoch_end:
@@ -189,9 +195,16 @@ class Runner:
         teacher = None
         if phase.distill and self.teacher is not None:
             teacher, _ = self.engine.setup(self.teacher.eval())
-        stream = self.feed.train(phase.optim.batch_size)
         current = PhaseRun(
-            phase, self.engine, self.model, stream, self.loss_fn, seed=self.config.seed, stage=stage, teacher=teacher
+            phase,
+            self.engine,
+            self.model,
+            self.feed.train(phase.optim.batch_size),
+            self.loss_fn,
+            seed=self.config.seed,
+            stage=stage,
+            teacher=teacher,
+            epochs=self._epochs(phase),
         )
         if self._resumed is not None:
             checkpoint, self._resumed = self._resumed[0], None
@@ -199,9 +212,20 @@ class Runner:
                 current.restore(checkpoint.tensors, checkpoint.values["phase"])
         return current
 
+    def _epochs(self, phase: Phase) -> float:
+        """How long a phase lasts."""
+        if phase.kind == "prune" and not self.pruner.method.stage.trains and not phase.stage:
+            return 0.0  # nothing to train before the first cut
+        if phase.kind == "finetune" and self.config.budget is not None:
+            if self.state.finetune_epochs is None:
+                left = self.config.budget - self.state.cost["prune"]
+                self.state.finetune_epochs = max(0.0, left) / self._price_of_an_epoch(phase)
+            return self.state.finetune_epochs
+        return phase.optim.epochs
+
     def _start(self) -> None:
         """The dense network is ready: note what it can do, and keep it where it will teach."""
-        if any(phase.distill for phase in self.phases):
+        if any(phase.distill for phase in self.phases) or self.pruner.method.stage.needs_dense:
             self.teacher = copy.deepcopy(self.model).requires_grad_(False)
         if self.feed.test is not None:
             self.state.error_before = self._evaluate(self.feed.test)
@@ -217,13 +241,13 @@ class Runner:
         what = names[0] if len(names) == 1 else f"{len(names)} sites"
         return f"stage {stage + 1}/{len(self.pruner)} {what} {epochs}"
 
-    def _price_of_a_step(self, current: PhaseRun) -> float:
+    def _price_of_an_epoch(self, phase: Phase) -> float:
         """In dense epochs; a forward pass of the dense network counts a third of its training step."""
-        ratio = self.graph.macs() / self.dense[0] + (1 / 3 if current.teacher is not None else 0)
-        return ratio / current.stream.steps
+        return self.graph.macs() / self.dense[0] + (1 / 3 if phase.distill and self.teacher is not None else 0)
 
     def _cut(self, current: PhaseRun, seconds: float) -> None:
         assert current.stage is not None
+        self._observe(current)
         epoch = current.stream.epoch(mix(current.phase.number, _CALIBRATION))
         batches = (self.engine.put(x) for x, _ in islice(epoch, self.config.runtime.recalibrate))
         with warnings.catch_warnings(record=True) as caught:
@@ -245,6 +269,17 @@ class Runner:
             val_error=self.state.val_error,
             seconds=seconds,
         )
+
+    def _observe(self, current: PhaseRun) -> None:
+        """Show a stage some batches, where it wants to see them; they count as training steps do."""
+        stage, count = current.stage, min(self.config.prune.observe, current.stream.steps)
+        if stage is not None and stage.observes:
+            torch.manual_seed(mix(self.config.seed, current.phase.number, _OBSERVATION))
+            epoch = islice(current.stream.epoch(mix(current.phase.number, _OBSERVATION)), count)
+            batches = ((self.engine.put(x), self.engine.put(y)) for x, y in epoch)
+            stage.observe(batches, self.loss_fn, self.teacher if stage.needs_dense else None)
+            passes = 2 if stage.needs_dense else 1
+            self.state.cost["prune"] += passes * count / current.stream.steps * self.graph.macs() / self.dense[0]
 
     def _validate(self) -> float | None:
         return None if self.feed.val is None else self._evaluate(self.feed.val)

@@ -1,4 +1,4 @@
-"""Channel noise on the input of every consumer of some sites."""
+"""Factors on the channels of some sites, at the input of every consumer."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from rbprune.bayes import dirac
 from rbprune.graph import ChannelGraph, Site
 
 
-class ChannelNoise(nn.Module):
-    """Holds the rates r of the sites and multiplies theta ~ N(1 - r, r (1 - r)) on their channels.
+class Law(nn.Module):
+    """What multiplies each channel while a method decides about it: a number, or a distribution."""
 
-    In training one theta is drawn per example (or one per batch) and forward pass, and all consumers of a channel see
-    the same one; in evaluation theta is its mean 1 - r. Attached to a model by hooks, so the model's own code, names
+    def draw(self, rows: int) -> Tensor:
+        """Factors for training: [rows, channels], one row per example (or one in all), differentiable."""
+        raise NotImplementedError
+
+    def mean(self) -> Tensor:
+        """What stands for them in evaluation, and is folded into the weights: [channels]."""
+        raise NotImplementedError
+
+
+class Gates:
+    """Multiplies a law's factors on the channels of some sites, at the input of every consumer.
+
+    In training one draw is made per example (or one per batch) and forward pass, and all consumers of a channel see
+    the same one; in evaluation the factor is its mean. Attached to a model by hooks, so the model's own code, names
     and parameters stay as they are.
     """
 
     def __init__(
-        self, graph: ChannelGraph, sites: list[Site], *, rate: float, per: Literal["example", "batch"] = "example"
+        self, graph: ChannelGraph, sites: list[Site], law: Law, *, per: Literal["example", "batch"] = "example"
     ) -> None:
-        super().__init__()
-        self.per = per
-        self._sizes = sizes = [site.channels for site in sites]
-        device = next(graph.model.parameters()).device
-        self.rate = nn.Parameter(torch.full((sum(sizes),), rate, device=device))
-        self.slices = {s.name: slice(sum(sizes[:i]), sum(sizes[: i + 1])) for i, s in enumerate(sites)}
+        self.law, self.per = law, per
+        self._sizes = [site.channels for site in sites]
+        self._names = [site.name for site in sites]
         self.scratch: dict[Any, Tensor] = {}
         """Memory that the backward pass uses again and again, by shape."""
         self._drawn: dict[int, dict[str, Tensor]] = {}
@@ -41,7 +49,7 @@ class ChannelNoise(nn.Module):
                     self._handles.append(graph.module(part.owner).register_forward_pre_hook(hook))
 
     def detach(self) -> None:
-        """Take the noise off the model."""
+        """Take the gates off the model."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -52,18 +60,13 @@ class ChannelNoise(nn.Module):
         self._drawn = {}
 
     def theta(self, site: str, batch: int, training: bool) -> Tensor:
-        """Noise for the channels of a site: [batch or 1, channels]."""
+        """Factors for the channels of a site: [batch or 1, channels]."""
         rows = 0 if not training else batch if self.per == "example" else 1
         if rows not in self._drawn or not training:
             # split, not sliced: one backward step for all sites instead of a zero-filled gradient for each
-            parts = self._sample(rows).split(self._sizes, dim=1)
-            self._drawn[rows] = dict(zip(self.slices, parts, strict=True))
+            drawn = self.law.draw(rows) if rows else self.law.mean().unsqueeze(0)
+            self._drawn[rows] = dict(zip(self._names, drawn.split(self._sizes, dim=1), strict=True))
         return self._drawn[rows][site]
-
-    def _sample(self, rows: int) -> Tensor:
-        if not rows:
-            return (1 - self.rate).unsqueeze(0)
-        return dirac.sample(self.rate, torch.randn(rows, len(self.rate), device=self.rate.device))
 
 
 def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
@@ -79,14 +82,14 @@ def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
 
 
 class _Scale:
-    """A forward pre-hook that multiplies a consumer's input by its channels' noise."""
+    """A forward pre-hook that multiplies a consumer's input by its channels' factors."""
 
-    def __init__(self, noise: ChannelNoise, site: str, columns: Tensor | None) -> None:
-        self.noise, self.site, self.columns = noise, site, columns
+    def __init__(self, gates: Gates, site: str, columns: Tensor | None) -> None:
+        self.gates, self.site, self.columns = gates, site, columns
 
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         x, *rest = args
-        theta = self.noise.theta(self.site, x.shape[0], module.training)
+        theta = self.gates.theta(self.site, x.shape[0], module.training)
         if self.columns is not None:
             theta = torch.cat([theta, torch.ones_like(theta[:, :1])], dim=1)[:, self.columns.to(theta.device)]
         theta = theta.to(x.dtype)
@@ -94,7 +97,7 @@ class _Scale:
             theta = theta.view(*theta.shape, *[1] * (x.dim() - 2))
         elif x.dim() > 2:
             theta = theta.view(theta.shape[0], *[1] * (x.dim() - 2), theta.shape[1])
-        return (_ScaleChannels.apply(x, theta, self.noise.scratch), *rest)  # type: ignore[no-untyped-call]
+        return (_ScaleChannels.apply(x, theta, self.gates.scratch), *rest)  # type: ignore[no-untyped-call]
 
 
 class _ScaleChannels(torch.autograd.Function):

@@ -1,0 +1,31 @@
+"""Which sites are judged together, and in which order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from rbprune.graph import Site
+
+Order = Callable[[Sequence[Site]], list[list[Site]]]
+
+
+def one_by_one(sites: Sequence[Site]) -> list[list[Site]]:
+    """Recursive, front to back: each layer knows what the earlier ones lost."""
+    return [[site] for site in sites]
+
+
+def at_once(sites: Sequence[Site]) -> list[list[Site]]:
+    """Independent: one stage for all sites."""
+    return [list(sites)] if sites else []
+
+
+def by_depth(sites: Sequence[Site]) -> list[list[Site]]:
+    """Residual: stage k holds the k-th site of every block."""
+    depth: dict[str, int] = defaultdict(int)
+    stages: dict[int, list[Site]] = defaultdict(list)
+    for site in sites:
+        if site.residual == "inside" and site.block is not None:
+            stages[depth[site.block]].append(site)
+            depth[site.block] += 1
+    return [stages[k] for k in sorted(stages)]

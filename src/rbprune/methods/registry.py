@@ -1,0 +1,84 @@
+"""The methods by name: how each judges channels, and in which order it takes the sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rbprune.errors import ConfigError, UnprunableError, nearest
+from rbprune.graph import ChannelGraph
+from rbprune.methods.order import Order, at_once, by_depth, one_by_one
+from rbprune.methods.rbp import DiracStage
+from rbprune.methods.stage import Stage
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to prune: its name, the class of its stages, the order of the sites, and a line about it."""
+
+    name: str
+    stage: type[Stage]
+    order: Order
+    summary: str
+    skip_downsampling: bool = False
+    """Leave alone the blocks whose shortcut is not the identity (the paper's RRBP does)."""
+
+
+METHODS: dict[str, Method] = {}
+
+
+def register_method(
+    name: str, stage: type[Stage], order: Order = at_once, summary: str = "", *, skip_downsampling: bool = False
+) -> None:
+    """Make a method known by name, for ``method=`` and ``--method``.
+
+    >>> import torch
+    >>> from rbprune.methods import Verdict
+    >>> class EverySecond(Stage):
+    ...     trains = False
+    ...     def judge(self):
+    ...         odd = {site.name: torch.arange(site.channels) % 2 for site in self.sites}
+    ...         return {name: Verdict(value.float(), value == 1) for name, value in odd.items()}
+    >>> register_method("every-second", EverySecond, summary="every second channel")
+    >>> METHODS.pop("every-second").summary
+    'every second channel'
+    """
+    METHODS[name] = Method(name, stage, order, summary, skip_downsampling)
+
+
+register_method("rbp", DiracStage, one_by_one, "recursive Bayesian pruning (the paper), layer by layer")
+register_method(
+    "rrbp",
+    DiracStage,
+    by_depth,
+    "the same for residual networks: the k-th layers of all blocks at once",
+    skip_downsampling=True,
+)
+register_method("ibp", DiracStage, at_once, "the paper's ablation: all layers at once")
+
+
+def find_method(name: str) -> Method:
+    """The method of that name."""
+    if name not in METHODS:
+        raise ConfigError(f"unknown method {name!r}{nearest(name, METHODS)}; known are {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def schedule(
+    method: str, graph: ChannelGraph, only: Sequence[str] | None = None, *, downsampling: bool = False
+) -> list[list[str]]:
+    """The names of the sites of each stage. The width of a residual sum is never pruned, as in the paper."""
+    found = find_method(method)
+    wanted = None if only is None else {graph[name].name for name in only}
+    sites = [s for s in graph.sites if s.residual != "sum" and graph.hookable(s)]
+    sites = [s for s in sites if wanted is None or s.name in wanted]
+    if found.skip_downsampling and not downsampling:
+        sites = [s for s in sites if not s.downsample]
+    stages = found.order(sites)
+    if not stages:
+        frozen = "; ".join(f"{name}: {reason}" for name, reason in list(graph.frozen.items())[:3])
+        hint = (
+            "it needs residual blocks, try method='rbp'" if found.order is by_depth else f"frozen: {frozen}"
+        )
+        raise UnprunableError(f"method {method!r} finds nothing to prune in this {type(graph.model).__name__}; {hint}")
+    return [[site.name for site in stage] for stage in stages]
