@@ -65,6 +65,13 @@ class ChannelGraph:
         """Positions now, on the part's axis, of the channels that are left: [channels, positions per channel]."""
         return torch.searchsorted(self._alive[part.owner, part.role], part.positions[site.alive])
 
+    def weight_along(self, part: Part) -> tuple[Tensor, int]:
+        """The first tensor that has the part's axis (a layer's weight), and the dimension it is."""
+        name, dim = self._axes[part.owner, part.role].tensors[0]
+        weight = find_tensor(self.model, name)[2]
+        assert weight is not None
+        return weight, dim
+
     def width(self, part: Part) -> int:
         """Positions that are left on the part's axis."""
         return len(self._alive[part.owner, part.role])

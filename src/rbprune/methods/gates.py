@@ -26,15 +26,21 @@ class Law(nn.Module):
 class Gates:
     """Multiplies a law's factors on the channels of some sites, at the input of every consumer.
 
-    In training one draw is made per example (or one per batch) and forward pass, and all consumers of a channel see
-    the same one; in evaluation the factor is its mean. Attached to a model by hooks, so the model's own code, names
-    and parameters stay as they are.
+    In training (and with ``always`` in evaluation too) one draw is made per example, or one per batch, and forward pass,
+    and all consumers of a channel see the same one; otherwise the factor is its mean. Attached to a model by hooks, so
+    the model's own code, names and parameters stay as they are.
     """
 
     def __init__(
-        self, graph: ChannelGraph, sites: list[Site], law: Law, *, per: Literal["example", "batch"] = "example"
+        self,
+        graph: ChannelGraph,
+        sites: list[Site],
+        law: Law,
+        *,
+        per: Literal["example", "batch"] = "example",
+        always: bool = False,
     ) -> None:
-        self.law, self.per = law, per
+        self.law, self.per, self.always = law, per, always
         self._sizes = [site.channels for site in sites]
         self._names = [site.name for site in sites]
         self.scratch: dict[Any, Tensor] = {}
@@ -61,6 +67,7 @@ class Gates:
 
     def theta(self, site: str, batch: int, training: bool) -> Tensor:
         """Factors for the channels of a site: [batch or 1, channels]."""
+        training = training or self.always
         rows = 0 if not training else batch if self.per == "example" else 1
         if rows not in self._drawn or not training:
             # split, not sliced: one backward step for all sites instead of a zero-filled gradient for each

@@ -16,16 +16,19 @@ def match_macs(graph: ChannelGraph, values: Mapping[str, Tensor], macs: float) -
 
     As few as that needs; every site keeps its channel of the lowest value.
     """
-    open_values = {name: value.detach().double().clone() for name, value in values.items()}
-    for value in open_values.values():
-        value[value.argmin()] = -torch.inf
-    ranked = torch.cat(list(open_values.values())).unique()
-    ranked = ranked[ranked > -torch.inf]
+    names = list(values)
+    sizes = [len(values[name]) for name in names]
+    flat = torch.cat([values[name].detach().cpu().double() for name in names])
+    spared = torch.cat(
+        [torch.arange(size) == values[name].cpu().argmin() for name, size in zip(names, sizes, strict=True)]
+    )
+    ranked = flat.masked_fill(spared, -torch.inf).argsort(descending=True, stable=True)[: len(flat) - len(names)]
 
     def cut(number: int) -> dict[str, Tensor]:
-        """Everything from the number-th highest value on."""
-        bound = ranked[len(ranked) - number] if number else torch.inf
-        return {name: value >= bound for name, value in open_values.items()}
+        """The ``number`` highest."""
+        gone = torch.zeros(len(flat), dtype=torch.bool)
+        gone[ranked[:number]] = True
+        return dict(zip(names, gone.split(sizes), strict=True))
 
     def left(number: int) -> float:
         return graph.macs_without({name: int(gone.sum()) for name, gone in cut(number).items()})

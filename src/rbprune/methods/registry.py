@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rbprune.errors import ConfigError, UnprunableError, nearest
 from rbprune.graph import ChannelGraph
 from rbprune.methods.order import Order, at_once, by_depth, one_by_one
+from rbprune.methods.ranking import L1, Random, Slimming, Taylor, UniformL1
 from rbprune.methods.rbp import DiracStage
 from rbprune.methods.stage import Stage
 
@@ -56,6 +57,12 @@ register_method(
 )
 register_method("ibp", DiracStage, at_once, "the paper's ablation: all layers at once")
 
+register_method("l1", L1, at_once, "filters of least L1 norm, one ranking over all layers")
+register_method("uniform", UniformL1, at_once, "filters of least L1 norm, the same share of every layer")
+register_method("taylor", Taylor, at_once, "channels of least first-order effect on the loss")
+register_method("slimming", Slimming, at_once, "L1 on batch normalisation, the smallest scales go")
+register_method("random", Random, at_once, "any channels, the same share of every layer")
+
 
 def find_method(name: str) -> Method:
     """The method of that name."""
@@ -77,8 +84,6 @@ def schedule(
     stages = found.order(sites)
     if not stages:
         frozen = "; ".join(f"{name}: {reason}" for name, reason in list(graph.frozen.items())[:3])
-        hint = (
-            "it needs residual blocks, try method='rbp'" if found.order is by_depth else f"frozen: {frozen}"
-        )
+        hint = "it needs residual blocks, try method='rbp'" if found.order is by_depth else f"frozen: {frozen}"
         raise UnprunableError(f"method {method!r} finds nothing to prune in this {type(graph.model).__name__}; {hint}")
     return [[site.name for site in stage] for stage in stages]

@@ -1,0 +1,158 @@
+"""Everyday baselines: a score per channel, and a cut where the MACs asked for are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from rbprune.errors import UnprunableError
+from rbprune.graph import ChannelGraph, Site
+from rbprune.methods import importance
+from rbprune.methods.gates import Gates, Law
+from rbprune.methods.match import within
+from rbprune.methods.stage import Settings, Stage, Verdict
+
+
+class RankStage(Stage):
+    """Base of the methods that rank: they give ``score``, and the lowest scores go.
+
+    Scores are compared over all sites; with ``uniform`` only within a site, which loses the same share everywhere.
+    """
+
+    diagnostic = "minus score"
+    needs_ratio = True
+    trains = False
+    uniform = False
+
+    def score(self, site: Site) -> Tensor:
+        """How much each channel of a site matters."""
+        raise NotImplementedError
+
+    def judge(self) -> dict[str, Verdict]:
+        verdicts = {}
+        for site in self.sites:
+            value = -self.score(site).detach().cpu().double()
+            value = within(value) if self.uniform else value
+            verdicts[site.name] = Verdict(value, torch.zeros(len(value), dtype=torch.bool))
+        return verdicts
+
+
+def filter_norms(graph: ChannelGraph, site: Site) -> Tensor:
+    """L1 norm of the filters that make each channel, over all producers."""
+    return sum((importance.l1(rows) for rows in _filters(graph, site)), torch.zeros(()))
+
+
+def _filters(graph: ChannelGraph, site: Site) -> Iterable[Tensor]:
+    for part in site.parts:
+        if part.role == "out":
+            weight, dim = graph.weight_along(part)
+            places = graph.places(site, part).to(weight.device)
+            yield weight.detach().movedim(dim, 0)[places]
+
+
+class L1(RankStage):
+    """One ranking over all layers: a filter's L1 norm over the mean of its layer."""
+
+    def score(self, site: Site) -> Tensor:
+        norms = filter_norms(self.graph, site)
+        return norms / norms.mean()
+
+
+class UniformL1(RankStage):
+    """The same share of every layer, the filters of least L1 norm first (Li et al. 2017): the plainest rival."""
+
+    uniform = True
+
+    def score(self, site: Site) -> Tensor:
+        return filter_norms(self.graph, site)
+
+
+class Random(RankStage):
+    """The same share of every layer, any channels."""
+
+    uniform = True
+
+    def score(self, site: Site) -> Tensor:
+        generator = torch.Generator().manual_seed(
+            int(self.settings.options.get("seed", 0)) + self.names.index(site.name)
+        )
+        return torch.rand(site.channels, generator=generator)
+
+
+class _Ones(Law):
+    """Factors that are all 1: only their gradient is of interest."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.one = nn.Parameter(torch.ones(channels))
+        self.drawn: Tensor | None = None
+
+    def draw(self, rows: int) -> Tensor:
+        self.drawn = self.one.expand(rows, -1).clone()
+        self.drawn.retain_grad()
+        return self.drawn
+
+    def mean(self) -> Tensor:
+        return self.one
+
+
+class Taylor(RankStage):
+    """First-order change of the loss without a channel, |z dC/dz| averaged over examples (Molchanov et al. 2017).
+
+    z enters through a factor of 1 on the channel, so z dC/dz summed over places is the gradient of that factor.
+    """
+
+    observes = True
+
+    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
+        super().__init__(graph, names, settings, remember=remember)
+        self._scores = torch.zeros(sum(site.channels for site in self.sites))
+
+    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
+        model = self.graph.model
+        law = _Ones(len(self._scores)).to(next(model.parameters()).device)
+        gates = Gates(self.graph, self.sites, law, always=True)
+        modes = {module: module.training for module in model.modules()}
+        model.eval()
+        try:
+            for inputs, targets in batches:
+                outputs = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+                loss_fn(outputs, targets).backward()
+                assert law.drawn is not None and law.drawn.grad is not None
+                self._scores += law.drawn.grad.abs().mean(0).cpu() * len(law.drawn)
+        finally:
+            gates.detach()
+            model.zero_grad(set_to_none=True)
+            for module, mode in modes.items():
+                module.training = mode
+
+    def score(self, site: Site) -> Tensor:
+        return importance.normalised(self.split(self._scores)[site.name])
+
+
+class Slimming(RankStage):
+    """An L1 penalty on the scales of batch normalisation while training; the smallest scales go (Liu et al. 2017)."""
+
+    trains = True
+    diagnostic = "minus |gamma|"
+
+    def _gamma(self, site: Site) -> Tensor:
+        for part in site.parts:
+            module = self.graph.module(part.owner) if part.role == "along" else None
+            if isinstance(module, _BatchNorm) and module.affine:
+                return module.weight[self.graph.places(site, part).to(module.weight.device)].abs().sum(1)
+        raise UnprunableError(
+            f"slimming ranks by batch normalisation, and site {site.name!r} has none; choose sites with prune.only, "
+            "or take another method"
+        )
+
+    def penalty(self) -> Tensor:
+        strength = self.settings.options.get("l1", 1e-4)
+        return strength * torch.stack([self._gamma(site).sum() for site in self.sites]).sum()
+
+    def score(self, site: Site) -> Tensor:
+        return self._gamma(site)
