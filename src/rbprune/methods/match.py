@@ -19,9 +19,7 @@ def match_macs(graph: ChannelGraph, values: Mapping[str, Tensor], macs: float) -
     names = list(values)
     sizes = [len(values[name]) for name in names]
     flat = torch.cat([values[name].detach().cpu().double() for name in names])
-    spared = torch.cat(
-        [torch.arange(size) == values[name].cpu().argmin() for name, size in zip(names, sizes, strict=True)]
-    )
+    spared = torch.cat([torch.arange(len(values[name])) == values[name].cpu().argmin() for name in names])
     ranked = flat.masked_fill(spared, -torch.inf).argsort(descending=True, stable=True)[: len(flat) - len(names)]
 
     def cut(number: int) -> dict[str, Tensor]:

@@ -247,6 +247,7 @@ class Runner:
 
     def _cut(self, current: PhaseRun, seconds: float) -> None:
         assert current.stage is not None
+        torch.manual_seed(mix(self.config.seed, current.phase.number, _OBSERVATION))
         self._observe(current)
         epoch = current.stream.epoch(mix(current.phase.number, _CALIBRATION))
         batches = (self.engine.put(x) for x, _ in islice(epoch, self.config.runtime.recalibrate))
@@ -274,7 +275,6 @@ class Runner:
         """Show a stage some batches, where it wants to see them; they count as training steps do."""
         stage, count = current.stage, min(self.config.prune.observe, current.stream.steps)
         if stage is not None and stage.observes:
-            torch.manual_seed(mix(self.config.seed, current.phase.number, _OBSERVATION))
             epoch = islice(current.stream.epoch(mix(current.phase.number, _OBSERVATION)), count)
             batches = ((self.engine.put(x), self.engine.put(y)) for x, y in epoch)
             stage.observe(batches, self.loss_fn, self.teacher if stage.needs_dense else None)
