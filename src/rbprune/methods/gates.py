@@ -26,8 +26,8 @@ class Law(nn.Module):
 class Gates:
     """Multiplies a law's factors on the channels of some sites, at the input of every consumer.
 
-    In training (and with ``always`` in evaluation too) one draw is made per example, or per batch, and forward
-    pass, and all consumers of a channel see the same one; otherwise the factor is its mean. Attached to a model by hooks, so
+    In training (with ``always`` in evaluation too) one draw is made per example, or per batch, and forward
+    pass, and all consumers of a channel see the same one; otherwise the factor is its mean. Attached by hooks, so
     the model's own code, names and parameters stay as they are.
     """
 

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 from rbprune.errors import ConfigError, UnprunableError, nearest
 from rbprune.graph import ChannelGraph
+from rbprune.methods.bc import HorseshoeStage, JeffreysStage
+from rbprune.methods.cp import CPStage
+from rbprune.methods.dds import DDSStage
 from rbprune.methods.order import Order, at_once, by_depth, one_by_one
 from rbprune.methods.ranking import L1, Random, Slimming, Taylor, UniformL1
 from rbprune.methods.rbp import DiracStage
+from rbprune.methods.sbp import BMRSStage, SBPStage
 from rbprune.methods.stage import Stage
+from rbprune.methods.thinet import ThiNetStage
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,14 @@ register_method(
 )
 register_method("ibp", DiracStage, at_once, "the paper's ablation: all layers at once")
 
+register_method("bc", HorseshoeStage, at_once, "Bayesian Compression with a group horseshoe prior")
+register_method("bc-gnj", JeffreysStage, at_once, "Bayesian Compression with a normal-Jeffreys prior")
+register_method("rbc", HorseshoeStage, one_by_one, "Bayesian Compression (horseshoe) layer by layer")
+register_method("sbp", SBPStage, at_once, "Structured Bayesian Pruning: log-normal noise, signal-to-noise ratio")
+register_method("bmrs", BMRSStage, at_once, "Bayesian model reduction on the noise of sbp")
+register_method("thinet", ThiNetStage, one_by_one, "channels that the next layer misses least, found greedily")
+register_method("cp", CPStage, one_by_one, "channels chosen by the lasso, the next layer's weights fitted anew")
+register_method("dds", DDSStage, at_once, "data-driven sparse structure selection: scales under an L1 penalty")
 register_method("l1", L1, at_once, "filters of least L1 norm, one ranking over all layers")
 register_method("uniform", UniformL1, at_once, "filters of least L1 norm, the same share of every layer")
 register_method("taylor", Taylor, at_once, "channels of least first-order effect on the loss")

@@ -58,7 +58,8 @@ class StageResult:
     """What a finished stage did.
 
     ``values`` are the method's diagnostic per channel, ``channels`` those before and after, ``guarded`` the sites where
-    one channel was spared because all were redundant.
+    one channel was spared because all were redundant, ``notes`` one more number per site where a method has one
+    (relative reconstruction error).
     """
 
     diagnostic: str
@@ -67,6 +68,7 @@ class StageResult:
     undecided: dict[str, float]
     price: dict[str, tuple[float, float]]
     guarded: list[str]
+    notes: dict[str, float]
 
 
 class Stage:
@@ -93,6 +95,7 @@ class Stage:
         self.module: nn.Module | None = None
         """What is trained beside the network."""
         self.price: dict[str, tuple[float, float]] = {}
+        self.notes: dict[str, float] = {}
         self.result: StageResult | None = None
         self._recent: deque[tuple[Any, ...]] = deque(maxlen=_RECENT_BATCHES if remember else 0)
         self._watch = graph.model.register_forward_pre_hook(self._remember)
@@ -124,6 +127,9 @@ class Stage:
     def undecided(self) -> dict[str, float]:
         """For each site the share of channels about which the method is not sure; empty where it cannot say."""
         return {}
+
+    def before_cut(self, gone: dict[str, Tensor]) -> None:
+        """Change the weights of what stays, knowing what goes."""
 
     def let_go(self) -> None:
         """Take everything off the model that the stage put on it."""
@@ -175,6 +181,7 @@ class Stage:
         for name, verdict in verdicts.items():
             if verdict.factor is not None:
                 self.graph.scale(self.graph[name], verdict.factor)
+        self.before_cut(gone)
         before = {name: self.graph[name].channels for name in self.names}
         drop = {name: mask.nonzero().flatten().tolist() for name, mask in gone.items()}
         self.graph.remove(drop, optimizer=optimizer)
@@ -182,7 +189,7 @@ class Stage:
         self._recent.clear()
         channels = {name: (before[name], self.graph[name].channels) for name in self.names}
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
-        self.result = StageResult(self.diagnostic, values, channels, undecided, self.price, guarded)
+        self.result = StageResult(self.diagnostic, values, channels, undecided, self.price, guarded, self.notes)
         return self.result
 
     def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:

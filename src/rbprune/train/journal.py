@@ -124,6 +124,7 @@ class Journal:
             epochs=current.step / current.stream.steps,
             settled=current.settled,
             guarded=result.guarded,
+            notes=result.notes,
             macs=macs,
             params=params,
             macs_ratio=dense[0] / macs,

@@ -33,6 +33,8 @@ _CALIBRATION = 1 << 40
 """Number of an epoch that no training reaches: its batches recalibrate batch normalisation."""
 _OBSERVATION = _CALIBRATION + 1
 """Likewise: its batches are shown to methods that look at data before they judge."""
+_BEGINNING = _CALIBRATION + 2
+"""Seeds what a stage draws when it begins."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class Runner:
         self._save()
 
     def _begin(self, phase: Phase) -> PhaseRun:
+        torch.manual_seed(mix(self.config.seed, phase.number, _BEGINNING))
         stage = None if phase.stage is None else self.pruner.stage(phase.stage, remember=False)
         teacher = None
         if phase.distill and self.teacher is not None:

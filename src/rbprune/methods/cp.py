@@ -1,0 +1,121 @@
+"""Channel Pruning: channels chosen by the lasso on the next layer's output, whose weights are then fitted anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rbprune.errors import ConfigError
+from rbprune.graph import ChannelGraph
+from rbprune.graph.sites import Part
+from rbprune.methods import lasso, reconstruct
+from rbprune.methods.patches import at, patches, places
+from rbprune.methods.stage import Settings, Verdict
+from rbprune.methods.thinet import ReconstructionStage
+
+
+class _Samples:
+    """What one consumer read in the network as it is, and what it gave in the dense one, at the same places."""
+
+    def __init__(self, part: Part, inputs: int, outputs: int) -> None:
+        self.part = part
+        self.moments = reconstruct.Moments(inputs, outputs)
+        self.energy = 0.0
+        self._read: Tensor | None = None
+        self._where: list[tuple[int, ...]] = []
+
+    def read(self, layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        """Forward hook of the consumer as it is."""
+        self._where = places(layer, output)
+        self._read = patches(layer, args[0], self._where).flatten(1)
+
+    def wanted(self, layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        """Forward hook of the dense consumer, called after the other."""
+        assert self._read is not None
+        bias = layer.bias
+        target = output if bias is None else output - bias.view([1, -1] + [1] * (output.dim() - 2))  # type: ignore[operator]
+        target = at(target, self._where).double()
+        self.moments.add(self._read, target)
+        self.energy += float(target.square().sum())
+
+
+class CPStage(ReconstructionStage):
+    """min ||Y - sum_i beta_i X_i W_i^T||^2 + lambda ||beta||_1 with X of the network as it is, Y of the dense one."""
+
+    needs_dense = True
+
+    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
+        super().__init__(graph, names, settings, remember=remember)
+        self.samples = []
+        for part in self.parts:
+            weight = graph.module(part.owner).weight
+            assert isinstance(weight, Tensor)
+            self.samples.append(_Samples(part, weight[0].numel(), len(weight)))
+
+    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
+        if dense is None:
+            raise ConfigError(
+                "cp compares with the network before any cut; give observe(..., dense=a copy of it)"
+            )
+        layers = dict(dense.named_modules())
+        handles = [self.graph.module(s.part.owner).register_forward_hook(s.read) for s in self.samples]
+        handles += [layers[s.part.owner].register_forward_hook(s.wanted) for s in self.samples]
+        try:
+            for _ in self.run(batches, self.graph.model, dense):
+                pass
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _columns(self, part: Part, layer: nn.Module) -> Tensor:
+        """For each channel of the site the places of its weights in a flattened filter: [channels, weights]."""
+        weight = layer.weight
+        assert isinstance(weight, Tensor)
+        kernel = weight[0, 0].numel()
+        first = self.graph.places(self.site, part) * kernel
+        return (first.unsqueeze(-1) + torch.arange(kernel)).flatten(1)
+
+    def judge(self) -> dict[str, Verdict]:
+        size = self.site.channels
+        gram, cross = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+        for s in self.samples:
+            layer = self.graph.module(s.part.owner)
+            filters = layer.weight.detach().double().cpu().flatten(1)  # type: ignore[union-attr, operator]
+            columns, count = self._columns(s.part, layer), max(1, s.moments.count * len(filters))
+            products = s.moments.gram * (filters.T @ filters)
+            gram += products[columns][:, :, columns].sum((1, 3)) / count
+            cross += (filters.T * s.moments.cross).sum(1)[columns].sum(1) / count
+        kept = lasso.select(gram, cross, size - self.count)
+        removed = torch.ones(size, dtype=torch.bool)
+        removed[kept] = False
+        gone = removed.nonzero().flatten()
+        order = gone[gram.diagonal()[gone].argsort()]
+        return self.removal(order)
+
+    def before_cut(self, gone: dict[str, Tensor]) -> None:
+        """One least-squares fit of the kept weights, with an intercept that goes to the bias where there is one."""
+        kept = (~gone[self.site.name]).nonzero().flatten()
+        error = energy = 0.0
+        for s in self.samples:
+            layer = self.graph.module(s.part.owner)
+            own = self._columns(s.part, layer)
+            others = torch.ones(s.moments.inputs, dtype=torch.bool)
+            others[own.flatten()] = False
+            used = torch.cat([own[kept].flatten(), others.nonzero().flatten()]).sort().values
+            fitted, intercept = reconstruct.refit(s.moments, used)
+            weight = layer.weight
+            assert isinstance(weight, Tensor)
+            with torch.no_grad():
+                weight.flatten(1)[:, used.to(weight.device)] = fitted.T.to(weight)
+                if isinstance(layer.bias, Tensor):
+                    layer.bias += intercept.to(layer.bias)
+            part = s.moments.gram[used][:, used]
+            rebuilt = fitted.T @ part @ fitted
+            error += s.energy - 2 * float((fitted * s.moments.cross[used]).sum()) + float(rebuilt.trace())
+            error += -2 * float(intercept @ (s.moments.y_sum - fitted.T @ s.moments.x_sum[used]))
+            error += s.moments.count * float(intercept @ intercept)
+            energy += s.energy
+        self.notes[self.site.name] = max(0.0, error / max(energy, 1e-30)) ** 0.5

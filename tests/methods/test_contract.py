@@ -1,0 +1,167 @@
+"""What every method must do: shrink a network exactly, say why, and give the same bits again, resumed or not."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from torch import nn
+
+from rbprune import Pruner, trace
+from rbprune.methods import METHODS, Price, Stage
+from rbprune.recipe import build_config
+from rbprune.train.checkpoint import load_checkpoint
+from rbprune.train.interrupt import Interrupted
+from rbprune.train.runner import CHECKPOINTS, Feed, Runner
+from rbprune.train.stream import LoaderStream
+from tests.networks import relative_error, stripes, tiny_cnn
+
+RESIDUAL = ("rrbp",)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "rbp": {"rate_lr": 0.3},
+    "ibp": {"rate_lr": 0.3},
+    "rrbp": {"rate_lr": 0.3},
+    "bc": {"rate_lr": 0.5, "options": {"kl_weight": 3.0}},
+    "rbc": {"rate_lr": 0.5, "options": {"kl_weight": 3.0}},
+    "bc-gnj": {"rate_lr": 0.3, "threshold": -4.0},
+    "sbp": {"rate_lr": 0.3, "options": {"kl_weight": 5.0}},
+    "bmrs": {"rate_lr": 0.5, "options": {"kl_weight": 20.0}},
+    "dds": {"rate_lr": 0.05, "options": {"gamma": 0.5}},
+}
+
+
+class Block(nn.Module):
+    """A residual block for inputs of 1 x 8 x 8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(1, 6, 3, padding=1), nn.Linear(6, 3)
+        self.a, self.norm, self.b = nn.Conv2d(6, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 6, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.stem(x))
+        return self.head(F.relu(y + self.b(F.relu(self.norm(self.a(y))))).mean((2, 3)))
+
+
+def network(method: str) -> nn.Module:
+    torch.manual_seed(0)
+    return Block() if method in RESIDUAL else tiny_cnn(8)
+
+
+def runner(method: str, folder: Path | None) -> Runner:
+    images, labels = stripes(256)
+    batches = [(images[i : i + 32], labels[i : i + 32]) for i in range(0, 256, 32)]
+    needs = METHODS[method].stage.needs_ratio
+    prune: dict[str, Any] = {"method": method, "epochs": 4, "lr": 1e-2, "price": {"nats": 60}, "observe": 4}
+    prune |= OPTIONS.get(method, {}) | ({"macs_ratio": 2.0} if needs else {})
+    if method == "slimming":
+        prune |= {"only": ["0", "4"], "macs_ratio": 1.5}
+    raw = {
+        "model": {"name": "tiny"},
+        "data": {"name": "loader"},
+        "prune": prune,
+        "finetune": {"epochs": 2, "lr": 1e-2},
+        "runtime": {"recalibrate": 2, "threads": 1},
+    }
+    stream = LoaderStream(batches, 256)
+    feed = Feed(train=lambda batch_size: stream, val=LoaderStream(batches), test=LoaderStream(batches))
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+    console = Console(file=io.StringIO())
+    return Runner(build_config(raw), network(method), images[:2], feed, F.cross_entropy, folder=folder, console=console)
+
+
+def weights(found: Runner) -> dict[str, torch.Tensor]:
+    return {key: value.clone() for key, value in found.model.state_dict().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_shrinks_the_network_says_why_and_repeats_itself(method: str, tmp_path: Path) -> None:
+    first = runner(method, None)
+    summary = first.run()
+    assert summary["macs_ratio"] > 1.05
+    assert all(1 <= after <= before for before, after in summary["channels"].values())
+    assert trace(first.model, torch.zeros(2, 1, 8, 8)).macs() == summary["macs_after"]
+    stages = [event for event in first.journal.events if event["event"] == "stage"]
+    assert len(stages) == len(first.pruner)
+    for stage in stages:
+        assert stage["diagnostic"] == METHODS[method].stage.diagnostic
+        for name, (before, after) in stage["channels"].items():
+            assert len(stage["values"][name]) == before >= after
+    if method in ("thinet", "cp"):
+        assert all(0 <= error < 1 for stage in stages for error in stage["notes"].values())
+    second = runner(method, None)
+    second.run()
+    assert same(weights(first), weights(second))
+
+    stopped = runner(method, tmp_path / "run")
+    steps = iter(range(1, 1000))
+
+    def breathe(signals: Any) -> None:
+        if next(steps) == 13:
+            stopped._save()
+            raise Interrupted(2, "stop")
+
+    stopped._breathe = breathe  # type: ignore[method-assign]
+    with pytest.raises(Interrupted):
+        stopped.run()
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in stopped.model.modules())
+    resumed = runner(method, tmp_path / "run")
+    checkpoint, path, _ = load_checkpoint(tmp_path / "run" / CHECKPOINTS)
+    resumed.restore(checkpoint, path.name, [])
+    resumed.run()
+    assert same(weights(first), weights(resumed))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_it_removes_is_what_it_masks(method: str) -> None:
+    """The cut network is the folded one with zeros in place of the channels that went."""
+    model = network(method).double()
+    images, labels = stripes(64)
+    images = images.double()
+    ratio = 1.5 if METHODS[method].stage.needs_ratio else None
+    only = ["0", "4"] if method == "slimming" else None
+    pruner = Pruner(
+        model, images[:1], dataset_size=64, method=method, price=Price(nats=60), macs_ratio=ratio, only=only
+    )
+    dense = network(method).double()
+    stage: Stage = pruner.stage(0)
+    model.train()
+    for _ in range(3):
+        optimizer = torch.optim.SGD(stage.param_groups(1e-3, 1e-2))
+        (F.cross_entropy(model(images), labels) + stage.kl()).backward()
+        optimizer.step()
+        stage.clamp()
+    if stage.observes:
+        stage.observe([(images, labels)], F.cross_entropy, dense)
+    if stage.module is not None and not stage.needs_ratio:
+        with torch.no_grad():  # whatever was learned, let a third of the channels be redundant
+            for parameter in stage.module.parameters():
+                if parameter.dim() == 1:
+                    parameter[::3] = {"rate": 0.9, "minus lambda": 0.0}.get(stage.diagnostic, float(parameter[0]))
+    graph = pruner.graph
+    seen: dict[str, Any] = {}
+    plain = graph.remove
+
+    def remove(drop: dict[str, list[int]], **options: Any) -> Any:
+        model.eval()
+        with torch.no_grad(), graph.mask(drop):
+            seen["masked"] = model(images)
+        seen["drop"] = drop
+        return plain(drop, **options)
+
+    graph.remove = remove  # type: ignore[method-assign, assignment]
+    stage.finish(batches=[])
+    with torch.no_grad():
+        assert relative_error(seen["masked"], model(images)) < 1e-9
+    if stage.needs_ratio or stage.diagnostic in ("rate", "minus lambda"):
+        assert any(seen["drop"].values())
