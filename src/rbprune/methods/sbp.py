@@ -12,6 +12,10 @@ from rbprune.bayes import truncated_lognormal as tln
 from rbprune.methods.gates import Law
 from rbprune.methods.stage import GateStage, Verdict
 
+EVEN = 0.01
+"""A change of evidence this small counts as none: a posterior that has become the prior never quite reaches 0, because
+log sigma ends at 5."""
+
 
 class TruncatedLogNormalLaw(Law):
     """log theta ~ N(mu, sigma^2) restricted to [-20, 0]."""
@@ -72,7 +76,7 @@ class BMRSStage(SBPStage):
 
     def judge(self) -> dict[str, Verdict]:
         options, mu, log_sigma = self.settings.options, self.law.mu.double(), self.law.log_sigma.double()
-        threshold = 0.0 if self.settings.threshold is None else self.settings.threshold
+        threshold = -EVEN if self.settings.threshold is None else self.settings.threshold
         with torch.no_grad():
             if options.get("normal"):
                 gain = reduction.delta_f_normal(mu, log_sigma)
