@@ -26,7 +26,7 @@ def freeze_bound(walk: Walk) -> None:
                 other = seen.setdefault((id(tensor), dim), axis)
                 if other is not axis:
                     for each in (axis, other):
-                        walk.ids.freeze(each.ids, f"{name!r} is used by {other.owner!r} and by itself")
+                        walk.ids.freeze(each.ids, f"{name!r} is used by {other.owner!r} and elsewhere")
 
 
 def _shared(walk: Walk) -> dict[int, str]:

@@ -52,6 +52,11 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
 
 
 def _check(model: nn.Module, keep: Sequence[str]) -> None:
+    inside = next((name for name in ("_orig_mod", "module") if name in model._modules and _is_wrapper(model)), None)
+    if inside:
+        raise ModelError(
+            f"a {type(model).__name__} is a wrapper around the model; prune its .{inside} and wrap it again afterwards"
+        )
     modules = dict(model.named_modules(remove_duplicate=False))
     unknown = [name for name in keep if name not in modules]
     if unknown:
@@ -60,6 +65,10 @@ def _check(model: nn.Module, keep: Sequence[str]) -> None:
     lazy = [name for name, p in model.named_parameters() if isinstance(p, UninitializedParameter)]
     if lazy:
         raise ModelError(f"{lazy[0]!r} has no shape yet; run the model once before tracing it")
+
+
+def _is_wrapper(model: nn.Module) -> bool:
+    return type(model).__module__.startswith(("torch.nn.parallel", "torch._dynamo"))
 
 
 def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
