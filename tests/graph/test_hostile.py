@@ -37,6 +37,8 @@ def check_exact(model: nn.Module, *inputs: Any, sites: dict[str, int], **kwargs:
     with graph.mask(drop):
         for training in (False, True):
             masked.append(_run(copy.deepcopy(model).train(training), inputs, kwargs))
+    dense = _run(copy.deepcopy(model).eval(), inputs, kwargs)
+    assert max(relative_error(a, b) for a, b in zip(dense, masked[0], strict=True)) > 1e-3, "the mask did nothing"
     graph.remove(drop)
     for training, wanted in zip((False, True), masked, strict=True):
         found = _run(model.train(training), inputs, kwargs)
