@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from rbprune.errors import UnprunableError, nearest
+from rbprune.errors import ModelError, UnprunableError, nearest
 from rbprune.graph.plan import Plan
 from rbprune.graph.sites import Axis, Part, Role, Site
-from rbprune.graph.surgery import find_tensor, keep_positions, set_width
+from rbprune.graph.surgery import find_tensor, keep_positions, multiply, set_width
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ class ChannelGraph:
     def _check(self, site: Site, drop: Sequence[int]) -> list[int]:
         drop = sorted({int(c) for c in drop})
         if drop and not (drop[0] >= 0 and drop[-1] < site.channels):
-            raise UnprunableError(f"site {site.name!r} has channels 0..{site.channels - 1}; asked to remove {drop[-1]}")
+            wrong = drop[0] if drop[0] < 0 else drop[-1]
+            raise UnprunableError(f"site {site.name!r} has channels 0..{site.channels - 1}; asked to remove {wrong}")
         if len(drop) == site.channels:
             raise UnprunableError(f"removing all {site.channels} channels of {site.name!r} leaves nothing; keep one")
         return drop
@@ -119,13 +120,10 @@ class ChannelGraph:
             axis = self._axes[part.owner, part.role]
             if part.role in ("in", "columns"):
                 for name, dim in axis.tensors:
-                    weight = find_tensor(self.model, name)[2]
-                    assert weight is not None
-                    places = self.places(site, part).to(weight.device)
-                    scale = torch.ones(weight.shape[dim], device=weight.device, dtype=weight.dtype)
-                    scale[places] = factors.to(weight).unsqueeze(1).expand_as(places)
-                    with torch.no_grad():
-                        weight.mul_(scale.view([-1 if d == dim else 1 for d in range(weight.dim())]))
+                    places = self.places(site, part).to(factors.device)
+                    scale = torch.ones(self.width(part), device=factors.device, dtype=factors.dtype)
+                    scale[places] = factors.detach().unsqueeze(1).expand_as(places)
+                    multiply(self.model, name, dim, scale)
 
     def remove(self, drop: Mapping[str, Sequence[int]], *, optimizer: torch.optim.Optimizer | None = None) -> Plan:
         """Remove channels physically and in place; the optimizer's state follows. Returns the plan so far."""
@@ -137,6 +135,7 @@ class ChannelGraph:
                 key = (part.owner, part.role)
                 stay = stays.setdefault(key, torch.ones(len(self._alive[key]), dtype=torch.bool))
                 stay[self.places(site, part)[gone].flatten()] = False
+        self._check_widths(stays)
         stays = {key: stay for key, stay in stays.items() if not bool(stay.all())}
         cuts = [(name, dim, stay) for key, stay in stays.items() for name, dim in self._axes[key].tensors]
         for name, dim, stay in sorted(cuts, key=lambda cut: cut[1]):  # rows first: they are cheap to cut
@@ -150,6 +149,17 @@ class ChannelGraph:
             left[gone] = False
             self[name].alive = self[name].alive[left]
         return self.plan()
+
+    def _check_widths(self, axes: Iterable[tuple[str, Role]]) -> None:
+        """Refuse to cut a model that was changed behind the graph's back."""
+        for key in axes:
+            for name, dim in self._axes[key].tensors:
+                tensor, width = find_tensor(self.model, name)[2], len(self._alive[key])
+                if tensor is not None and tensor.shape[dim] != width:
+                    raise ModelError(
+                        f"{name!r} has {tensor.shape[dim]} positions in dimension {dim}, this graph knows {width}; "
+                        "something else changed the model: trace it again"
+                    )
 
     def plan(self) -> Plan:
         """All that has been removed since the trace."""

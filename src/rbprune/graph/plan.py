@@ -57,15 +57,25 @@ def apply_plan(model: nn.Module, plan: Plan) -> nn.Module:
     1
     """
     cuts = [(name, int(dim), kept) for name, dims in plan.tensors.items() for dim, kept in dims.items()]
+    modules = dict(model.named_modules(remove_duplicate=False))
     for name, dim, kept in cuts:
         _check(model, name, dim, kept)
+    for name in plan.widths:
+        if name not in modules:
+            raise _not_here(model, name)
     for name, dim, kept in cuts:
         keep_positions(model, name, dim, torch.tensor(kept, dtype=torch.long))
-    modules = dict(model.named_modules(remove_duplicate=False))
     for name, roles in plan.widths.items():
         for role, width in roles.items():
             set_width(modules[name], cast(Role, role), width)
     return model
+
+
+def _not_here(model: nn.Module, name: str) -> ModelError:
+    return ModelError(
+        f"the plan changes {name!r}, which this {type(model).__name__} does not have; "
+        "build the same network that was pruned, unpruned"
+    )
 
 
 def _check(model: nn.Module, name: str, dim: int, kept: list[int]) -> None:
@@ -74,11 +84,8 @@ def _check(model: nn.Module, name: str, dim: int, kept: list[int]) -> None:
     except AttributeError:
         tensor = None
     if tensor is None:
-        raise ModelError(
-            f"the plan changes {name!r}, which this {type(model).__name__} does not have; "
-            "build the same network that was pruned, unpruned"
-        )
-    if tensor.dim() <= dim or max(kept) >= tensor.shape[dim]:
+        raise _not_here(model, name)
+    if tensor.dim() <= dim or max(kept, default=-1) >= tensor.shape[dim]:
         raise ModelError(
             f"the plan keeps position {max(kept)} of {name!r} (dimension {dim}), which has fewer; "
             "build the same network that was pruned, with its original width"

@@ -36,12 +36,14 @@ def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> No
             with FakeTensorMode(allow_non_fake_inputs=True) as fake:
                 shapes.run(*tree_map_only(Tensor, fake.from_tensor, inputs))
         except DataDependentOutputException:
-            with _buffers_restored(model):
+            with _values_restored(model):
                 shapes.run(*inputs)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        at = f" at {getattr(shapes.at.target, '__name__', shapes.at.target)!r}" if shapes.at is not None else ""
         raise ModelError(
-            f"the model's forward fails on the example inputs {given}: {reason}; pass example_inputs that it accepts"
+            f"the model's forward fails on the example inputs {given}{at}: {reason}; "
+            "pass example_inputs that it accepts"
         ) from error
 
 
@@ -50,19 +52,22 @@ def _on_meta(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def _buffers_restored(model: nn.Module) -> Iterator[None]:
-    saved = [(buffer, buffer.clone()) for buffer in model.buffers()]
+def _values_restored(model: nn.Module) -> Iterator[None]:
+    saved = [(tensor, tensor.clone()) for tensor in (*model.parameters(), *model.buffers())]
     try:
         yield
     finally:
-        for buffer, value in saved:
-            buffer.copy_(value)
+        for tensor, value in saved:
+            tensor.data.copy_(value)
 
 
 class _Noting(fx.Interpreter):
-    """Runs a graph and notes shapes."""
+    """Runs a graph and notes shapes; ``at`` is the node it is at."""
+
+    at: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:
+        self.at = n
         result = super().run_node(n)
         n.meta["like"] = tree_map_only(Tensor, lambda t: torch.empty(t.shape, device="meta"), result)
         return result

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from rbprune.graph import weight_norm
 from rbprune.graph.sites import Role
 
 
@@ -16,7 +17,35 @@ def find_tensor(model: nn.Module, name: str) -> tuple[nn.Module, str, Tensor | N
     """The module that holds a parameter or buffer, its name there, and itself (None where it is not used)."""
     path, _, leaf = name.rpartition(".")
     holder = model.get_submodule(path)
-    return holder, leaf, getattr(holder, leaf, None)
+    lists = holder._modules.get("parametrizations")
+    steps = list(lists[leaf].modules()) if isinstance(lists, nn.ModuleDict) and leaf in lists else []
+    flags = [step.training for step in steps]
+    for step in steps:
+        step.training = False  # spectral norm takes a step whenever one looks at it in training
+    value = getattr(holder, leaf, None)
+    for step, flag in zip(steps, flags, strict=True):
+        step.training = flag
+    return holder, leaf, value
+
+
+def stored(model: nn.Module, name: str, *, plain: bool = False) -> list[Tensor]:
+    """The tensors that a parameter or buffer consists of: itself, or its parts; none where it is computed.
+
+    ``plain`` allows an attribute that is a tensor but neither parameter nor buffer.
+    """
+    holder, leaf, value = find_tensor(model, name)
+    if normed := weight_norm.find(holder, leaf):
+        return [getattr(normed.holder, normed.g), getattr(normed.holder, normed.v)]
+    own = leaf in holder._parameters or leaf in holder._buffers or (plain and leaf in vars(holder))
+    return [value] if value is not None and own else []
+
+
+def computed_by(model: nn.Module, name: str) -> str:
+    """What computes a parameter that is not stored, by the names of its classes."""
+    holder, leaf, _ = find_tensor(model, name)
+    lists, hooks = holder._modules.get("parametrizations"), list(holder._forward_pre_hooks.values())
+    steps = list(lists[leaf].children()) if isinstance(lists, nn.ModuleDict) and leaf in lists else hooks
+    return " and ".join(type(step).__name__.lstrip("_") for step in steps) or "other code"
 
 
 def keep_positions(
@@ -26,6 +55,32 @@ def keep_positions(
     holder, leaf, old = find_tensor(model, name)
     if old is None:
         return
+    normed = weight_norm.find(holder, leaf)
+    if normed is None:
+        _cut(holder, leaf, dim, keep, optimizer)
+        return
+    before = normed.norm() if dim != normed.dim else None
+    _cut(normed.holder, normed.v, dim, keep, optimizer)
+    if dim == normed.dim:
+        _cut(normed.holder, normed.g, dim, keep, optimizer)
+    normed.settle(before)
+
+
+def multiply(model: nn.Module, name: str, dim: int, factors: Tensor) -> None:
+    """Multiply a parameter by one factor per position of a dimension, in place."""
+    holder, leaf, value = find_tensor(model, name)
+    assert value is not None
+    normed = weight_norm.find(holder, leaf)
+    tensor = value if normed is None else getattr(normed.holder, normed.v)
+    before = None if normed is None else normed.norm()
+    with torch.no_grad():
+        tensor.mul_(factors.to(tensor).view([-1 if d == dim else 1 for d in range(tensor.dim())]))
+    if normed is not None:
+        normed.settle(before)
+
+
+def _cut(holder: nn.Module, leaf: str, dim: int, keep: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
+    old: Tensor = getattr(holder, leaf)
     index = keep.to(old.device)
     new = old.detach().index_select(dim, index)
     if isinstance(old, nn.Parameter):

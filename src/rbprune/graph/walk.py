@@ -9,6 +9,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rbprune.graph.ids import FROZEN, IdSpace
+from rbprune.graph.remedies import with_remedy
 from rbprune.graph.sites import Axis, Role
 
 
@@ -23,6 +24,10 @@ class Walk:
         self.makers: dict[str, fx.Node] = {}
         self.applied: dict[str, int] = {}
         """How many output positions each weighted layer computes for one example."""
+        self.env: dict[fx.Node, Any] = {}
+        """What each node of the graph gave, with identities in place of activations."""
+        self.bound: dict[int, str] = {}
+        """Tensors (by id) that something without a rule uses, each with the reason."""
         self.sums: list[tuple[fx.Node, fx.Node, fx.Node, Tensor]] = []
 
     def frozen_like(self, like: Any) -> Any:
@@ -31,10 +36,26 @@ class Walk:
 
     def refuse(self, node: fx.Node, args: Any, reason: str) -> Any:
         """Freeze whatever the operation reads, and its result."""
+        placed = self.place(node, reason)
         for leaf in tree_leaves(args):
             if isinstance(leaf, Tensor):
-                self.ids.freeze(leaf, self.place(node, reason))
+                self.ids.freeze(leaf, placed)
+        if node.op == "call_module":
+            self.bind(self.modules[str(node.target)], placed)
+        for source in node.all_input_nodes:
+            if source.op == "get_attr":
+                self.bind_value(str(source.target), placed)
         return self.frozen_like(node.meta["like"])
+
+    def bind(self, module: nn.Module, reason: str) -> None:
+        """Nothing may be cut from the tensors of a module."""
+        for tensor in (*module.parameters(), *module.buffers()):
+            self.bound.setdefault(id(tensor), reason)
+
+    def bind_value(self, name: str, reason: str) -> None:
+        """Nothing may be cut from one parameter or buffer."""
+        path, _, leaf = name.rpartition(".")
+        self.bound.setdefault(id(getattr(self.modules[path], leaf, None)), reason)
 
     def axis(self, owner: str, role: Role, vector: Tensor, tensors: tuple[tuple[str, int], ...] = ()) -> Tensor:
         """Note that ``vector`` lies on an axis of ``owner``; one that is used twice has one axis."""
@@ -56,4 +77,4 @@ class Walk:
     def place(self, node: fx.Node, reason: str) -> str:
         """A reason with the line of the model's source it comes from, where that is known."""
         where = node.meta.get("where")
-        return f"{reason} ({where})" if where else reason
+        return with_remedy(f"{reason} ({where})" if where else reason)

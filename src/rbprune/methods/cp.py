@@ -57,9 +57,7 @@ class CPStage(ReconstructionStage):
 
     def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
         if dense is None:
-            raise ConfigError(
-                "cp compares with the network before any cut; give observe(..., dense=a copy of it)"
-            )
+            raise ConfigError("cp compares with the network before any cut; give observe(..., dense=a copy of it)")
         layers = dict(dense.named_modules())
         handles = [self.graph.module(s.part.owner).register_forward_hook(s.read) for s in self.samples]
         handles += [layers[s.part.owner].register_forward_hook(s.wanted) for s in self.samples]

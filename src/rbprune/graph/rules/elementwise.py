@@ -17,12 +17,18 @@ def channelwise(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any)
     like = node.meta["like"]
     if not isinstance(like, Tensor) or any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
         return walk.refuse(node, (x, args, kwargs), f"{walk.describe(node)} of several tensors has no channel rule")
-    if x.shape == like.shape:
+    if x.shape == like.shape and not _sees_neighbours(walk, node):
         return x
     vector = along(x, 1)
     if vector is None or like.dim() < 2 or len(vector) != like.shape[1]:
         return walk.refuse(node, (x,), f"{walk.describe(node)} does not keep the channels in dimension 1")
     return spread(vector, 1, like.shape)
+
+
+def _sees_neighbours(walk: Walk, node: fx.Node) -> bool:
+    """Whether an operation mixes all dimensions but the first two (pooling and the like)."""
+    name = type(walk.modules[str(node.target)]).__name__ if node.op == "call_module" else walk.describe(node)
+    return any(word in name.lower() for word in ("pool", "interpolate", "upsampl", "pad"))
 
 
 def channelwise_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor, *args: Any) -> Any:
@@ -40,6 +46,11 @@ def over_dimension(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, *args:
     if not isinstance(dim, int) or varies(x, dim):
         return walk.refuse(node, (x,), f"{walk.describe(node)} runs over channels")
     return x
+
+
+def normalize(walk: Walk, node: fx.Node, x: Tensor, p: float = 2.0, dim: int = 1, *args: Any, **kwargs: Any) -> Any:
+    """F.normalize."""
+    return over_dimension(walk, node, x, dim)
 
 
 def over_dimension_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
@@ -94,6 +105,11 @@ def _freeze_partners(walk: Walk, node: fx.Node, x: Tensor, y: Tensor) -> bool:
     reason = walk.place(node, f"{walk.describe(node)} with channels that cannot be removed")
     walk.ids.freeze(torch.maximum(x, y)[met], reason)
     return True
+
+
+def fixed(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """A new tensor of a given size (x.new_zeros): it has nothing of x, and does not change with its channels."""
+    return walk.frozen_like(node.meta["like"])
 
 
 def plain(walk: Walk, node: fx.Node, *args: Any, **kwargs: Any) -> Any:

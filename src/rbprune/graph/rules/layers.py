@@ -40,10 +40,8 @@ def _applied(walk: Walk, node: fx.Node, name: str, dim: int) -> None:
 def linear(walk: Walk, node: fx.Node, module: nn.Linear, x: Tensor) -> Any:
     """y = x W^T + b over the last dimension."""
     name = str(node.target)
-    if problem := _cannot_cut(module):
-        return walk.refuse(node, (x,), f"{walk.describe(node)} {problem}")
     walk.axis(name, "in", _source(walk, node, x, -1), ((f"{name}.weight", 1),))
-    made = _make(walk, node, name, module.weight.shape[0], ((f"{name}.weight", 0), (f"{name}.bias", 0)))
+    made = _make(walk, node, name, module.out_features, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
     _applied(walk, node, name, -1)
     return spread(made, -1, node.meta["like"].shape)
 
@@ -51,8 +49,8 @@ def linear(walk: Walk, node: fx.Node, module: nn.Linear, x: Tensor) -> Any:
 def convolution(walk: Walk, node: fx.Node, module: _ConvNd, x: Tensor, *rest: Any) -> Any:
     """Convolution of any dimension, plain, grouped, depthwise or transposed."""
     name = str(node.target)
-    if problem := _cannot_cut(module):
-        return walk.refuse(node, (x,), f"{walk.describe(node)} {problem}")
+    if x.dim() != len(module.kernel_size) + 2:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} of an input without a batch dimension has no rule")
     _applied(walk, node, name, 1)
     transposed = isinstance(module, _ConvTransposeNd)
     source = _source(walk, node, x, 1)
@@ -82,14 +80,6 @@ def _depthwise(walk: Walk, name: str, module: _ConvNd, source: Tensor) -> Tensor
     return walk.axis(name, "along", carried, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
 
 
-def _cannot_cut(module: nn.Module) -> str | None:
-    if hasattr(module, "parametrizations"):
-        return "is parametrized"
-    if hasattr(module, "weight_g") or not isinstance(getattr(module, "weight", None), nn.Parameter):
-        return "has a weight that is computed from others"
-    return None
-
-
 def functional_layer(
     walk: Walk, node: fx.Node, x: Tensor, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
@@ -101,6 +91,8 @@ def functional_layer(
         return walk.refuse(node, (x, weight, bias), f"{walk.describe(node)} with a computed weight has no channel rule")
     name = str(source_node.target)  # type: ignore[union-attr]
     dim = -1 if weight.dim() == 2 else 1
+    if weight.dim() > 2 and x.dim() != weight.dim():
+        return walk.refuse(node, (x,), f"{walk.describe(node)} of an input without a batch dimension has no rule")
     walk.axis(name, "in", _source(walk, node, x, dim), ((name, 1),))
     made = _make(walk, node, name, weight.shape[0], ((name, 0),))
     if isinstance(bias, Tensor):
@@ -147,9 +139,19 @@ def layer_norm_module(walk: Walk, node: fx.Node, module: nn.LayerNorm, x: Tensor
 def parameter(walk: Walk, node: fx.Node, value: Tensor) -> Tensor:
     """A parameter or buffer used by itself: one value per channel where it meets channels (layer scale)."""
     long = [d for d in range(value.dim()) if value.shape[d] > 1]
-    if len(long) != 1:
-        return torch.full((), FROZEN).expand(value.shape)
     name = str(node.target)
+    if len(long) != 1 or name.startswith("_tensor_constant"):  # fx's name for a tensor that the forward makes itself
+        for user in node.users:
+            if not _is_weight_of(node, user):
+                walk.bind_value(name, walk.place(user, f"{name!r} is used by {walk.describe(user)}"))
+        return torch.full((), FROZEN).expand(value.shape)
     known = walk.axes.get((name, "along"))
     ids = known.ids if known else walk.axis(name, "along", walk.ids.fresh(value.shape[long[0]]), ((name, long[0]),))
     return spread(ids, long[0], value.shape)
+
+
+def _is_weight_of(node: fx.Node, user: fx.Node) -> bool:
+    """Whether a parameter is used as the weight of a raw convolution or linear layer, and as nothing else."""
+    name = getattr(user.target, "__name__", "")
+    weight = user.args[1] if len(user.args) > 1 else None
+    return name in ("conv1d", "conv2d", "conv3d", "linear") and weight is node and user.args[0] is not node

@@ -37,7 +37,8 @@ BY_NAME: dict[str, Rule] = {
         elementwise.channelwise,
     ),
     **_words(" ".join(_POOLS), elementwise.channelwise),
-    **_words("softmax log_softmax cumsum normalize", elementwise.over_dimension),
+    **_words("softmax log_softmax cumsum", elementwise.over_dimension),
+    **_words("new_empty new_zeros new_ones new_full", elementwise.fixed),
     **_words("mean sum amax amin", elementwise.reduction),
     **_words("add add_ iadd sub sub_ isub mul mul_ imul div div_ truediv itruediv maximum minimum", elementwise.binary),
     **_words(
@@ -52,6 +53,8 @@ BY_NAME: dict[str, Rule] = {
         "chunk": shape.chunk,
         "split": shape.split,
         "getitem": shape.getitem,
+        "setitem": shape.setitem,
+        "normalize": elementwise.normalize,
         "pad": shape.pad,
         "_pad": shape.pad,
         "pixel_shuffle": shape.pixel_shuffle,
@@ -114,7 +117,7 @@ def _find(walk: Walk, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
         for kind in type(module).__mro__:
             if kind in _OWN:
                 return _OWN[kind], (module,)
-        if type(module).forward is not _library_forward(type(module)):
+        if "forward" in vars(module) or type(module).forward is not _library_forward(type(module)):
             return None, ()
         return next((rule for kind, rule in BY_MODULE if isinstance(module, kind)), None), (module,)
     if node.target in _OWN:
@@ -128,7 +131,8 @@ def _find(walk: Walk, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
 
 def _library_forward(kind: type[nn.Module]) -> Any:
     """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
-    nearest = next((base for base in kind.__mro__ if base.__module__.startswith("torch.")), None)
+    bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
+    nearest = next((base for base in bases if base.__module__.startswith("torch.")), None)
     return getattr(nearest, "forward", None)
 
 
@@ -136,5 +140,8 @@ def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
     """The identities of a node's result."""
     rule, extra = _find(walk, node)
     if rule is None:
-        return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} has no channel rule")
+        why = f" and cannot be followed: {node.meta['why']}" if "why" in node.meta else ""
+        return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} has no channel rule{why}")
+    if kwargs.get("out") is not None:
+        return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} with out= has no channel rule")
     return rule(walk, node, *extra, *args, **kwargs)

@@ -6,7 +6,6 @@ too: the parts of a fixed number of groups lose their channels together, a fixed
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from rbprune.graph.ids import FROZEN, along, spread, varies
+from rbprune.graph.ids import FROZEN, along, compact, spread, varies
 from rbprune.graph.rules.elementwise import call
 from rbprune.graph.walk import Walk
 
@@ -41,17 +40,50 @@ def reshape(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> 
     moving = [d for d in range(result.dim()) if varies(result, d)]
     free = []
     for d in moving:
-        if isinstance(written[d], int) and written[d] != -1:
-            walk.ids.merge(result, result.narrow(d, 0, 1))
-        elif isinstance(written[d], fx.Node) and not _is_size(written[d]):
+        size = written[d]
+        if isinstance(size, fx.Node) and not _is_size(size):
             return walk.refuse(
                 node, (x,), f"{walk.describe(node)} takes a size that is computed in a way without a rule"
             )
-        else:
+        if (isinstance(size, fx.Node) and _follows(walk, size, x, along(result, d))) or size == -1:
             free.append(d)
+        else:
+            walk.ids.merge(result, result.narrow(d, 0, 1))
     if not moving or len(free) == 1:
         return result
     return walk.refuse(node, (x,), f"{walk.describe(node)} fixes the number of channels: {tuple(result.shape)}")
+
+
+def _follows(walk: Walk, size: fx.Node, x: Tensor, vector: Tensor | None) -> bool:
+    """Whether a size that is taken from a tensor changes as the channels of ``x`` do.
+
+    It does where that tensor has the same channels. The size of other channels is bound to these, index by index;
+    anything else is a fixed number.
+    """
+    measured = [(walk.env.get(source), dim) for source, dim in _measured(size)]
+    moving = [(t, dim) for t, dim in measured if isinstance(t, Tensor) and dim is not None and varies(t, dim)]
+    if len(moving) != 1 or any(not isinstance(t, Tensor) or dim is None for t, dim in measured):
+        return False
+    ids, dim = moving[0]
+    if torch.equal(compact(ids)[0].unique(), compact(x)[0].unique()):
+        return True
+    other = along(ids, dim)
+    if size.target in (operator.floordiv, operator.mul) or other is None or vector is None or len(other) != len(vector):
+        return False
+    walk.ids.merge(other, vector)
+    return True
+
+
+def _measured(size: Any) -> list[tuple[fx.Node, int | None]]:
+    """The tensors whose sizes make up a number, each with the dimension."""
+    if size.op == "call_method":
+        return [(size.args[0], size.args[1] if len(size.args) > 1 else size.kwargs.get("dim"))]
+    if size.target is getattr:
+        return [(size.args[0], None)]
+    inner = [pair for source in size.all_input_nodes for pair in _measured(source)]
+    if size.target is operator.getitem:
+        return [(source, size.args[1] if isinstance(size.args[1], int) else None) for source, _ in inner]
+    return inner
 
 
 def _is_size(node: Any) -> bool:
@@ -62,6 +94,8 @@ def _is_size(node: Any) -> bool:
         return False
     if node.target is getattr:
         return node.args[1] == "shape"
+    if node.target is operator.floordiv and isinstance(node.args[1], fx.Node):
+        return False
     if node.target in (operator.floordiv, operator.mul, operator.getitem):
         return all(_is_size(a) for a in node.all_input_nodes)
     return False
@@ -88,7 +122,8 @@ def split(walk: Walk, node: fx.Node, x: Tensor, size: Any, dim: int = 0) -> Any:
     dim = dim % x.dim()
     if varies(x, dim):
         given = node.args[1] if len(node.args) > 1 else next(iter(node.kwargs.values()))
-        if not (isinstance(given, fx.Node) and _is_size(given) and x.shape[dim] % size == 0):
+        follows = isinstance(given, fx.Node) and _is_size(given) and _follows(walk, given, x, None)
+        if not (follows and x.shape[dim] % size == 0):
             return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
         unflatten_groups(walk, x, dim, x.shape[dim] // size, size)
     return x.split(size, dim)
@@ -111,6 +146,14 @@ def getitem(walk: Walk, node: fx.Node, x: Any, index: Any) -> Any:
             return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
         d += 1
     return x[index]
+
+
+def setitem(walk: Walk, node: fx.Node, x: Tensor, index: Any, value: Any) -> None:
+    """Writing a number into places that are the same in every channel; anything else stays."""
+    if isinstance(value, Tensor):
+        walk.refuse(node, (x, value), f"{walk.describe(node)} writes into channels")
+    else:
+        getitem(walk, node, x, index)
 
 
 def concatenate(walk: Walk, node: fx.Node, tensors: Any, dim: int = 0, **kwargs: Any) -> Any:
@@ -164,8 +207,6 @@ def pixel_unshuffle_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tens
 
 def channel_shuffle(walk: Walk, node: fx.Node, x: Tensor, groups: int) -> Any:
     """The channel shuffle as one operation."""
-    if x.shape[1] % groups:
-        return walk.refuse(node, (x,), f"{walk.describe(node)} makes unequal parts of {x.shape[1]} channels")
     unflatten_groups(walk, x, 1, groups, x.shape[1] // groups)
     return x.unflatten(1, (groups, x.shape[1] // groups)).transpose(1, 2).flatten(1, 2)
 
@@ -178,6 +219,8 @@ def channel_shuffle_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tens
 def expand(walk: Walk, node: fx.Node, x: Tensor, *sizes: Any) -> Any:
     """expand along dimensions of size one."""
     shape = node.meta["like"].shape
-    if math.prod(shape) and all(s == o or s == 1 for s, o in zip(x.shape[::-1], shape[::-1], strict=False)):
-        return x.expand(shape)
-    return walk.refuse(node, (x,), f"{walk.describe(node)} has no channel rule here")
+    given = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
+    kept = zip(given[::-1], range(x.dim())[::-1], strict=False)
+    if any(isinstance(size, int) and size != -1 and varies(x, d) for size, d in kept):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} fixes the number of channels: {tuple(shape)}")
+    return x.expand(shape)

@@ -1,0 +1,88 @@
+"""Every reason for which channels stay is given by some network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rbprune import trace
+
+from .test_operations import Net, conv
+
+
+def nhwc(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 3, 1)
+
+
+def computed_size(n: Net, x: Tensor) -> Tensor:
+    y = n.a(x)
+    return n.b(y.view(y.size(0), y.size(1) + 0, 6, 6))
+
+
+def outer(n: Net, x: Tensor) -> Tensor:
+    return n.c(x).mean((2, 3)).unsqueeze(1) * n.a(x).mean((2, 3)).unsqueeze(2)
+
+
+def in_a_new_way(n: Net, x: Tensor) -> Tensor:
+    return n.b(input=n.a(x))
+
+
+REASONS: dict[str, tuple[Callable[[Net, Tensor], Tensor], dict[str, nn.Module]]] = {
+    "pixel_shuffle does not find the channels in dimension 1": (lambda n, x: F.pixel_shuffle(nhwc(n.a(x)), 1), {}),
+    "pixel_unshuffle does not find the channels in dimension 1": (lambda n, x: F.pixel_unshuffle(nhwc(n.a(x)), 2), {}),
+    "avg_pool2d does not keep the channels in dimension 1": (lambda n, x: F.avg_pool2d(nhwc(n.a(x)), 2), {}),
+    "'p' (PReLU) has parameters for something else than channels": (
+        lambda n, x: n.p(nhwc(n.a(x))),
+        {"p": nn.PReLU(6)},
+    ),
+    "'b' (ConvTranspose2d) is a grouped transposed convolution": (
+        lambda n, x: n.b(n.a(x)),
+        {"b": nn.ConvTranspose2d(6, 4, 3, groups=2)},
+    ),
+    "chunk makes unequal parts of 6 channels": (lambda n, x: n.a(x).chunk(4, 1)[0], {}),
+    "mul spreads it over channels": (lambda n, x: n.b(n.c(x) * n.a(x).sum(1, keepdim=True)), {}),
+    "mul mixes channels": (outer, {}),
+    "'bn' (BatchNorm2d) normalises channels that are not in dimension 1": (
+        lambda n, x: n.bn(nhwc(n.a(x))),
+        {"bn": nn.BatchNorm2d(6)},
+    ),
+    "pow of several tensors has no channel rule": (lambda n, x: n.b(torch.pow(n.a(x), n.c(x))), {}),
+    "max of activations has no channel rule": (lambda n, x: n.b(n.a(x)) + torch.max(n.a(x)), {}),
+    "sum over all dimensions mixes channels": (lambda n, x: n.b(n.a(x)) + n.a(x).sum(), {}),
+    "pad pads by amounts that are not constant": (lambda n, x: F.pad(nhwc(n.a(x)), (1, 1)), {}),
+    "pad pads channels by constant": (lambda n, x: F.pad(n.a(x), (0, 0, 0, 0, -1, 0)), {}),
+    "'b' (Conv2d) reads channels that are not in one dimension": (lambda n, x: n.b(nhwc(n.a(x))), {}),
+    "softmax runs over channels": (lambda n, x: n.a(x).softmax(1), {}),
+    "view takes a size that is computed in a way without a rule": (computed_size, {}),
+    "conv2d with a computed weight has no channel rule": (lambda n, x: F.conv2d(n.a(x), n.b.weight * 2), {}),
+    "conv2d of an input without a batch dimension has no rule": (
+        lambda n, x: F.conv2d(n.a(x)[0], n.b.weight),
+        {},
+    ),
+    "'b' (Conv2d) of an input without a batch dimension has no rule": (lambda n, x: n.b(n.a(x)[0]), {}),
+    "'b' (Conv2d) is called in a way without a rule": (in_a_new_way, {}),
+    "its channels are bound to each other by sizes written into the model": (
+        lambda n, x: n.b(torch.cat(n.norm(n.a(x)).chunk(3, 1), 1)),
+        {"norm": nn.GroupNorm(2, 6)},
+    ),
+    "'a.bias' is used by 'a' and elsewhere": (
+        lambda n, x: n.b(n.a(x)) + n.linear(n.a.bias.unsqueeze(0)).sum(),
+        {"linear": nn.Linear(6, 2)},
+    ),
+    "'a.weight' is used by sum": (lambda n, x: n.b(n.a(x)) + n.a.weight.sum(), {}),
+    "'a' is kept by keep=['a']": (lambda n, x: n.b(n.a(x)), {}),
+    "the network's output": (lambda n, x: n.a(x), {}),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_each_reason_is_given(reason: str) -> None:
+    forward, modules = REASONS[reason]
+    model = Net(forward, **{"a": conv(3, 6), "b": conv(6, 2), "c": conv(3, 6), **modules})
+    graph = trace(model, torch.zeros(2, 3, 6, 6), keep=["a"] if "keep=" in reason else [])
+    assert not any(site.name.startswith("a") for site in graph.sites)
+    assert reason in next(text for name, text in graph.frozen.items() if name.startswith("a"))
