@@ -131,4 +131,5 @@ class Config(_Section):
     finetune: FinetuneConfig
     runtime: RuntimeConfig = RuntimeConfig()
     budget: float | None = Field(None, gt=0)
-    """Dense epochs for pruning and fine-tuning together: when given, fine-tuning lasts as long as pruning left over."""
+    """Dense epochs for pruning and fine-tuning together: pruning takes at most 40 % of it (its epochs are shortened if
+    need be), and fine-tuning lasts as long as is left."""

@@ -31,19 +31,21 @@ def build_config(
 ) -> Config:
     """Validated settings from plain values; every mistake is named, all at once.
 
-    ``applied``: these are settings as ``to_toml`` wrote them, with the preset in them already.
+    A table ``methods.NAME`` holds settings for one method only. ``applied``: these are settings as ``to_toml`` wrote them, with the preset in them already.
     """
     changes: dict[str, Any] = {}
     for override in overrides:
         changes = merge(changes, parse_override(override))
     presets: dict[str, Any] = raw.get("presets", {})
-    base = {key: value for key, value in raw.items() if key != "presets"}
+    base = {key: value for key, value in raw.items() if key not in ("presets", "methods")}
     chosen = None if applied else changes.get("preset", base.get("preset"))
     if chosen is not None and chosen not in presets:
         known = ", ".join(presets) or "none"
         raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")
     if chosen is not None:
         base = merge(base, presets[chosen])
+    method = changes.get("prune", {}).get("method", base.get("prune", {}).get("method"))
+    base = merge(base, raw.get("methods", {}).get(method, {}))
     try:
         return Config.model_validate(merge(base, changes))
     except ValidationError as error:

@@ -7,6 +7,7 @@ import sys
 from cyclopts import App
 from rich.console import Console
 
+from rbprune.cli.compare import compare
 from rbprune.cli.count import count
 from rbprune.cli.demo import demo
 from rbprune.cli.inspect import inspect
@@ -18,7 +19,7 @@ from rbprune.train.interrupt import Interrupted
 from rbprune.train.memory import keep_freed_memory
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
-for verb in (demo, train, prune, resume, inspect, count):
+for verb in (demo, train, prune, resume, compare, inspect, count):
     app.command(verb)
 
 

@@ -29,6 +29,8 @@ from rbprune.train.phase import Kind, Phase, PhaseRun
 from rbprune.train.stream import Stream
 
 CHECKPOINTS = "checkpoints"
+PRUNING_SHARE = 0.4
+"""At most so much of a budget goes into pruning."""
 _CALIBRATION = 1 << 40
 """Number of an epoch that no training reaches: its batches recalibrate batch normalisation."""
 _OBSERVATION = _CALIBRATION + 1
@@ -224,6 +226,8 @@ class Runner:
                 left = self.config.budget - self.state.cost["prune"]
                 self.state.finetune_epochs = max(0.0, left) / self._price_of_an_epoch(phase)
             return self.state.finetune_epochs
+        if phase.kind == "prune" and self.config.budget is not None:
+            return min(phase.optim.epochs, PRUNING_SHARE * self.config.budget / len(self.pruner))
         return phase.optim.epochs
 
     def _start(self) -> None:

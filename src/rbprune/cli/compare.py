@@ -1,0 +1,100 @@
+"""``rbprune compare``."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from rbprune.cli.options import Json, Out, Set, command
+from rbprune.compare import PEERS, Comparison, Request, Row, mean_and_spread
+from rbprune.compare import compare as run
+from rbprune.errors import ConfigError, nearest
+from rbprune.files import write_atomic
+from rbprune.report.comparison import Line, markdown, table, write_page
+
+MOST_SITES = 16
+
+
+def compare(
+    recipe: str,
+    *,
+    methods: Annotated[str, Parameter(help="separated by commas; the first sets the MACs for those that must be told")],
+    out: Out,
+    seeds: Annotated[int, Parameter(help="how many, from 0 on")] = 1,
+    budget: Annotated[float | None, Parameter(help="dense epochs of pruning and fine-tuning together")] = None,
+    sweep: Annotated[str, Parameter(help="MACs ratios for the methods that must be told, such as 1.5,2,3")] = "",
+    peers: Annotated[str, Parameter(help="other tools to measure as well: torch-pruning")] = "",
+    set: Set = [],  # noqa: B006
+    json: Json = False,
+) -> None:
+    """Prune one network by several methods under the same budget, and print the table.
+
+    Interrupted or called again, it goes on where it was and repeats nothing; methods and seeds may be added later.
+
+    Parameters
+    ----------
+    recipe
+        A shipped recipe (such as lenet5-mnist) or a TOML file.
+    """
+    request = Request(
+        recipe, (*_words(methods), *_peers(peers)), tuple(set), seeds, budget, tuple(_number(w) for w in _words(sweep))
+    )
+    words = command()
+    found = run(request, out, console=Console(stderr=True), command=words)
+    title = f"{recipe}: {seeds} seed{'s' if seeds > 1 else ''}"
+    lines, notes = [line(row) for row in found.rows], [f"{r.label}: {r.failed}" for r in found.rows if r.failed]
+    write_atomic(out / "compare.md", markdown(lines, title))
+    page = write_page(out, lines, title, _base(found), notes, shlex.join(words))
+    if json:
+        print(found.to_json())
+        return
+    console = Console()
+    console.print(table(lines, title))
+    for note in notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"--sweep takes numbers such as 1.5,2,3; {text!r} is none") from error
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    unknown = [name for name in _words(text) if name not in PEERS]
+    if unknown:
+        raise ConfigError(f"unknown peer {unknown[0]!r}{nearest(unknown[0], PEERS)}; known: {', '.join(PEERS)}")
+    return tuple(method for name in _words(text) for method in PEERS[name])
+
+
+def _base(found: Comparison) -> float | None:
+    return sum(found.base_error) / len(found.base_error) if found.base_error else None
+
+
+def line(row: Row) -> Line:
+    """A row as it is shown."""
+    if not row.error:
+        return Line((row.label, f"failed: {row.failed}", "", "", "", "", ""))
+    widths = [after for _, after in row.channels.values()]
+    left = "-".join(map(str, widths)) if len(widths) <= MOST_SITES else f"{sum(widths)} in {len(widths)} layers"
+    macs, error = sum(row.macs_ratio) / len(row.macs_ratio), sum(row.error) / len(row.error)
+    spread = float(mean_and_spread(row.error, repr).partition(" +- ")[2] or 0.0)
+    cells = (
+        row.label,
+        left,
+        mean_and_spread(row.params_ratio),
+        mean_and_spread(row.macs_ratio),
+        mean_and_spread(row.error),
+        mean_and_spread(row.cost, "{:.1f}".format),
+        mean_and_spread(row.seconds, "{:.0f}".format),
+    )
+    return Line(cells, macs, error, spread)

@@ -1,0 +1,200 @@
+"""Several methods on the same network, data, seeds and budget, one run folder each, and the table of their results."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rbprune.config import Config
+from rbprune.errors import ConfigError, RbpruneError
+from rbprune.files import write_atomic
+from rbprune.methods import find_method
+from rbprune.recipe import load_recipe
+from rbprune.session import resume, start
+
+PEERS = {"torch-pruning": ("tp-magnitude", "tp-bn", "tp-taylor", "tp-group")}
+"""Methods that a peer brings."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is compared. The first method sets the MACs for those that must be told how much to cut."""
+
+    recipe: str
+    methods: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    seeds: int = 1
+    budget: float | None = None
+    sweep: tuple[float, ...] = ()
+
+    def check(self) -> None:
+        """Every mistake that can be seen before anything runs."""
+        if not self.methods or len(set(self.methods)) < len(self.methods):
+            raise ConfigError(
+                f"--methods takes different methods, such as rbp,uniform; this is {','.join(self.methods)}"
+            )
+        stages = {name: find_method(name).stage for name in self.methods}
+        if stages[self.methods[0]].needs_ratio and not self.sweep:
+            given = [o for o in self.overrides if o.startswith("prune.macs_ratio=")]
+            if not given:
+                raise ConfigError(
+                    f"{self.methods[0]!r} must be told how much to cut: name a method first that decides by itself "
+                    "(rbp, rrbp), or give --sweep 1.5,2,3 or --set prune.macs_ratio=2"
+                )
+
+
+@dataclass
+class Row:
+    """One method, over the seeds that are finished. Errors in per cent, cost in dense epochs."""
+
+    method: str
+    label: str
+    channels: dict[str, list[int]] = field(default_factory=dict)
+    params_ratio: list[float] = field(default_factory=list)
+    macs_ratio: list[float] = field(default_factory=list)
+    error: list[float] = field(default_factory=list)
+    val_error: list[float] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    failed: str | None = None
+
+    def add(self, summary: dict[str, Any]) -> None:
+        """One more seed."""
+        self.channels = self.channels or summary["channels"]
+        self.params_ratio.append(summary["params_ratio"])
+        self.macs_ratio.append(summary["macs_ratio"])
+        self.error.append(summary["error_after"])
+        self.val_error.append(summary["val_error_after"])
+        cost = summary["dense_epochs"]
+        self.cost.append(cost["prune"] + cost["finetune"])
+        self.seconds.append(summary["seconds"])
+
+
+@dataclass
+class Comparison:
+    """All rows, and the dense network they start from."""
+
+    request: Request
+    rows: list[Row] = field(default_factory=list)
+    base_error: list[float] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """For programs."""
+        return json.dumps({**asdict(self), "budget": self.request.budget}, indent=2)
+
+
+def compare(request: Request, folder: Path, *, console: Console, command: list[str] | None = None) -> Comparison:
+    """Run what is missing in ``folder`` and gather the table; a method that fails keeps a row that says why."""
+    request.check()
+    _claim(folder, request)
+    found = Comparison(request)
+    for method, ratio in _entries(request):
+        row = Row(method, method if ratio is None else f"{method} {ratio:g}x")
+        for seed in range(request.seeds):
+            try:
+                summary = _one(request, folder, method, ratio, seed, console, command or [])
+            except RbpruneError as error:
+                row.failed = f"seed {seed}: {error}"
+                console.print(f"{row.label}, {row.failed}", markup=False, highlight=False, soft_wrap=True)
+                continue
+            row.add(summary)
+            found.base_error += [summary["error_before"]] if len(found.rows) == 0 else []
+        found.rows.append(row)
+        write_atomic(folder / "compare.json", found.to_json())
+    return found
+
+
+def _claim(folder: Path, request: Request) -> None:
+    """Settings of a comparison belong to its folder; more methods or seeds may be added later."""
+    path = folder / "request.json"
+    fixed = {key: value for key, value in asdict(request).items() if key not in ("methods", "seeds")}
+    fixed = json.loads(json.dumps({**fixed, "first": request.methods[0]}))
+    if path.is_file():
+        before = json.loads(path.read_text())
+        changed = [key for key in fixed if before.get(key) != fixed[key]]
+        if changed:
+            raise ConfigError(
+                f"{folder} holds a comparison with another {changed[0]} ({before.get(changed[0])!r}, now "
+                f"{fixed[changed[0]]!r}); choose another --out"
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} exists and holds no comparison; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(fixed, indent=2))
+
+
+def _entries(request: Request) -> list[tuple[str, float | None]]:
+    """Methods, those with a ratio once for each of the sweep."""
+    entries: list[tuple[str, float | None]] = []
+    for name in request.methods:
+        ratios: Sequence[float | None] = (
+            request.sweep if request.sweep and find_method(name).stage.needs_ratio else [None]
+        )
+        entries += [(name, ratio) for ratio in ratios]
+    return entries
+
+
+def _one(
+    request: Request, folder: Path, method: str, ratio: float | None, seed: int, console: Console, command: list[str]
+) -> dict[str, Any]:
+    """One run: its summary if it is finished, else what is left of it."""
+    out = folder / f"seed{seed}" / (method if ratio is None else f"{method}-{ratio:g}x")
+    if (out / "config.toml").is_file():
+        return resume(out, console=console, command=command)
+    base = [*request.overrides, f"seed={seed}", *_weights(request, folder, seed, console, command)]
+    config = _settings(request, [*base, f"prune.method={method}"], folder, method, ratio, seed)
+    console.rule(f"{method if ratio is None else f'{method} {ratio:g}x'}  seed {seed}")
+    return start(config, out, console=console, command=command)
+
+
+def _weights(request: Request, folder: Path, seed: int, console: Console, command: list[str]) -> list[str]:
+    """All methods start from one dense network: the recipe's weights, or one that is trained here for each seed."""
+    config = load_recipe(request.recipe, [*request.overrides, f"seed={seed}"])
+    if config.model.weights is not None:
+        return []
+    out = folder / f"seed{seed}" / "dense"
+    if (out / "config.toml").is_file():
+        resume(out, console=console, command=command)
+    else:
+        console.rule(f"dense network  seed {seed}")
+        start(load_recipe(request.recipe, [*request.overrides, f"seed={seed}", "task=train"]), out, console=console)
+    return [f"model.weights={out / 'model.safetensors'}"]
+
+
+def _settings(
+    request: Request, overrides: list[str], folder: Path, method: str, ratio: float | None, seed: int
+) -> Config:
+    """The recipe for one method: the common budget, and the MACs of the first method where it must be told."""
+    stage = find_method(method).stage
+    first = folder / f"seed{seed}" / request.methods[0] / "summary.json"
+    reference = json.loads(first.read_text()) if first.is_file() else None
+    if stage.needs_ratio and ratio is None and reference is not None:
+        ratio = reference["macs_ratio"]
+    if ratio is not None:
+        overrides = [*overrides, f"prune.macs_ratio={ratio}"]
+    budget = request.budget
+    if budget is None and reference is not None:
+        budget = reference["dense_epochs"]["prune"] + reference["dense_epochs"]["finetune"]
+    if budget is not None:
+        overrides = [*overrides, f"budget={budget}"]
+    if stage.needs_ratio and ratio is None and method != request.methods[0]:
+        raise ConfigError(f"{request.methods[0]!r} failed, so {method!r} cannot be cut to its MACs")
+    return load_recipe(request.recipe, overrides)
+
+
+def mean_and_spread(values: Sequence[float], show: Callable[[float], str] = "{:.2f}".format) -> str:
+    """Mean, and standard deviation where there are several.
+
+    >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([1.5]), mean_and_spread([])
+    ('2.00 +- 1.00', '1.50', '-')
+    """
+    if not values:
+        return "-"
+    mean = show(statistics.fmean(values))
+    return f"{mean} +- {show(statistics.stdev(values))}" if len(values) > 1 else mean
