@@ -83,7 +83,7 @@ def _base(found: Comparison) -> float | None:
 def line(row: Row) -> Line:
     """A row as it is shown."""
     if not row.error:
-        return Line((row.label, f"failed: {row.failed}", "", "", "", "", ""))
+        return Line((row.label, "failed, see the notes", "", "", "", "", ""))
     widths = [after for _, after in row.channels.values()]
     left = "-".join(map(str, widths)) if len(widths) <= MOST_SITES else f"{sum(widths)} in {len(widths)} layers"
     macs, error = sum(row.macs_ratio) / len(row.macs_ratio), sum(row.error) / len(row.error)
