@@ -59,7 +59,7 @@ def runner(method: str, folder: Path | None) -> Runner:
     needs = METHODS[method].stage.needs_ratio
     prune: dict[str, Any] = {"method": method, "epochs": 4, "lr": 1e-2, "price": {"nats": 60}, "observe": 4}
     prune |= OPTIONS.get(method, {}) | ({"macs_ratio": 2.0} if needs else {})
-    if method == "slimming":
+    if method in ("slimming", "tp-bn"):
         prune |= {"only": ["0", "4"], "macs_ratio": 1.5}
     raw = {
         "model": {"name": "tiny"},
@@ -129,7 +129,7 @@ def test_what_it_removes_is_what_it_masks(method: str) -> None:
     images, labels = stripes(64)
     images = images.double()
     ratio = 1.5 if METHODS[method].stage.needs_ratio else None
-    only = ["0", "4"] if method == "slimming" else None
+    only = ["0", "4"] if method in ("slimming", "tp-bn") else None
     pruner = Pruner(
         model, images[:1], dataset_size=64, method=method, price=Price(nats=60), macs_ratio=ratio, only=only
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,15 @@ class ChannelGraph:
     """Made by ``rbprune.trace``. Channels are numbered as they are in the network now."""
 
     def __init__(
-        self, model: nn.Module, sites: list[Site], frozen: dict[str, str], axes: list[Axis], applied: dict[str, int]
+        self,
+        model: nn.Module,
+        sites: list[Site],
+        frozen: dict[str, str],
+        axes: list[Axis],
+        applied: dict[str, int],
+        example_inputs: Any,
     ) -> None:
+        self.example_inputs = example_inputs
         self.model = model
         self.sites = sites
         self.frozen = frozen

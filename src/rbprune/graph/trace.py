@@ -46,7 +46,7 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     component = walk.ids.components()
     sites = collect(walk.axes.values(), component)
     _mark_residual(sites, walk, component, graphs[0])
-    return ChannelGraph(model, sites, _frozen(walk, sites), list(walk.axes.values()), applied)
+    return ChannelGraph(model, sites, _frozen(walk, sites), list(walk.axes.values()), applied, example_inputs)
 
 
 def _check(model: nn.Module, keep: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from rbprune.methods.rbp import DiracStage
 from rbprune.methods.sbp import BMRSStage, SBPStage
 from rbprune.methods.stage import Stage
 from rbprune.methods.thinet import ThiNetStage
+from rbprune.methods.torch_pruning import PeerBN, PeerGroup, PeerStage, PeerTaylor
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ register_method("uniform", UniformL1, at_once, "filters of least L1 norm, the sa
 register_method("taylor", Taylor, at_once, "channels of least first-order effect on the loss")
 register_method("slimming", Slimming, at_once, "L1 on batch normalisation, the smallest scales go")
 register_method("random", Random, at_once, "any channels, the same share of every layer")
+
+register_method("tp-magnitude", PeerStage, at_once, "torch-pruning: magnitude, the same share of every layer")
+register_method("tp-taylor", PeerTaylor, at_once, "torch-pruning: group Taylor")
+register_method("tp-bn", PeerBN, at_once, "torch-pruning: scales of batch normalisation after sparse training")
+register_method("tp-group", PeerGroup, at_once, "torch-pruning: group norm after sparse training")
 
 
 def find_method(name: str) -> Method:

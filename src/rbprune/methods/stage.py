@@ -86,6 +86,8 @@ class Stage:
     """Whether ``observe`` wants to see batches before the channels are judged."""
     needs_ratio: ClassVar[bool] = False
     """Whether the method has to be told how much to cut."""
+    cuts_itself: ClassVar[bool] = False
+    """Whether the verdict already cuts as much as was asked for."""
     needs_dense: ClassVar[bool] = False
     """Whether ``observe`` compares with the network as it was before any cut."""
 
@@ -113,6 +115,9 @@ class Stage:
     def optimizer(self, lr: float) -> torch.optim.Optimizer | None:
         """The optimizer of ``module``; its rate is its own."""
         return None if self.module is None else torch.optim.Adam(self.module.parameters(), lr=lr)
+
+    def after_backward(self) -> None:
+        """Called between the backward pass and the optimizer's step."""
 
     def after_step(self) -> None:
         """Called after every optimizer step."""
@@ -174,7 +179,7 @@ class Stage:
         verdicts = self.judge()
         self.abandon(forget=False)
         gone = {name: verdict.redundant.clone() for name, verdict in verdicts.items()}
-        if self.settings.macs is not None:
+        if self.settings.macs is not None and not self.cuts_itself:
             values = {name: verdict.value for name, verdict in verdicts.items()}
             gone = match_macs(self.graph, values, self.settings.macs)
         guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]

@@ -22,6 +22,7 @@ class ReconstructionStage(Stage):
     trains = False
     observes = True
     needs_ratio = True
+    cuts_itself = True
 
     def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
         super().__init__(graph, names, settings, remember=remember)

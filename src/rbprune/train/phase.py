@@ -165,6 +165,8 @@ class PhaseRun:
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         self.engine.backward(loss)
+        if self.stage is not None:
+            self.stage.after_backward()
         for optimizer in self._ready:
             optimizer.step()
         if self.stage is not None:

@@ -1,0 +1,153 @@
+"""Torch-Pruning as a measured peer: its pruners choose the channels, our engine trains, cuts and counts.
+
+They see the same sites as every other method and the same number of MACs: the ratio that they ask for is found by
+bisection. What they would remove is noted from a copy of the network and cut by our graph, which leaves the same
+tensors (tests/graph/test_oracle.py). An optional extra: pip install 'rbprune[peers]'.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from rbprune.errors import ConfigError
+from rbprune.graph import ChannelGraph
+from rbprune.methods.stage import Settings, Stage, Verdict
+
+TRIALS = 12
+"""Ratios tried by the bisection."""
+
+
+def import_torch_pruning() -> Any:
+    """The package, or an error that says how to get it."""
+    try:
+        import torch_pruning
+    except ImportError as error:
+        raise ConfigError("methods tp-... need torch-pruning: pip install 'rbprune[peers]'") from error
+    return torch_pruning
+
+
+class PeerStage(Stage):
+    """Base: magnitude (L2 norm of filters), the same share of every layer, as its quick start does."""
+
+    diagnostic = "removed"
+    needs_ratio = True
+    cuts_itself = True
+    trains = False
+    everywhere: ClassVar[bool] = False
+    """One ranking over all layers."""
+
+    def importance(self) -> Any:
+        """Its criterion."""
+        return import_torch_pruning().importance.MagnitudeImportance(p=2)
+
+    def pruner(self, model: nn.Module, ratio: float) -> Any:
+        """Its pruner."""
+        return import_torch_pruning().pruner.BasePruner(model, **self.arguments(model, ratio))
+
+    def arguments(self, model: nn.Module, ratio: float) -> dict[str, Any]:
+        """Open are only the layers that make channels of this stage's sites."""
+        makers = {name for site in self.sites for name in site.producers}
+        layers = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd)]
+        return {
+            "example_inputs": self.graph.example_inputs,
+            "importance": self.importance(),
+            "pruning_ratio": ratio,
+            "global_pruning": self.everywhere,
+            "ignored_layers": [m for n, m in layers if n not in makers],
+        }
+
+    def choose(self, ratio: float) -> dict[str, torch.Tensor]:
+        """Which channels of each site it would remove at this ratio."""
+        model = copy.deepcopy(self.graph.model)
+        for mine, theirs in zip(self.graph.model.parameters(), model.parameters(), strict=True):
+            theirs.grad = None if mine.grad is None else mine.grad.clone()
+            theirs.requires_grad_(True)
+        names = {module: name for name, module in model.named_modules()}
+        gone: dict[str, set[int]] = {}
+        pruner = self.pruner(model, ratio)
+        for group in pruner.step(interactive=True):
+            for dependency, positions in group:
+                if pruner.DG.is_out_channel_pruning_fn(dependency.handler):
+                    gone.setdefault(names.get(dependency.target.module, ""), set()).update(positions)
+        found = {}
+        for site in self.sites:
+            out = next(part for part in site.parts if part.role == "out")
+            places = self.graph.places(site, out)
+            mask = torch.tensor([any(int(p) in gone.get(out.owner, set()) for p in row) for row in places])
+            found[site.name] = mask
+        return found
+
+    def judge(self) -> dict[str, Verdict]:
+        self._watch.remove()  # a copy of the model must not copy us
+        assert self.settings.macs is not None
+        low, high, best = 0.0, 1.0, None
+        for _ in range(TRIALS):
+            ratio = (low + high) / 2
+            chosen = self.choose(ratio)
+            small = self.graph.macs_without({n: int(m.sum()) for n, m in chosen.items()}) <= self.settings.macs
+            low, high, best = (low, ratio, chosen) if small else (ratio, high, best)
+        if best is None:
+            raise ConfigError(f"torch-pruning cannot reach {self.settings.macs / 1e6:.3g} M MACs; ask for less")
+        self.graph.model.zero_grad(set_to_none=True)
+        return {name: Verdict(mask.double(), mask) for name, mask in best.items()}
+
+
+class PeerTaylor(PeerStage):
+    """Its group Taylor importance, one ranking over all layers."""
+
+    observes = True
+    everywhere = True
+
+    def importance(self) -> Any:
+        return import_torch_pruning().importance.GroupTaylorImportance()
+
+    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
+        model = self.graph.model
+        modes = {module: module.training for module in model.modules()}
+        model.eval()
+        model.zero_grad(set_to_none=True)
+        for inputs, targets in batches:
+            loss_fn(model(*inputs) if isinstance(inputs, tuple) else model(inputs), targets).backward()
+        for module, mode in modes.items():
+            module.training = mode
+
+
+class _Regularised(PeerStage):
+    """Its sparse training: it changes the gradients before every step."""
+
+    trains = True
+    everywhere = True
+
+    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
+        super().__init__(graph, names, settings, remember=remember)
+        with torch.enable_grad():
+            self._live = self.pruner(graph.model, 0.5)
+        self._live.update_regularizer()
+
+    def after_backward(self) -> None:
+        self._live.regularize(self.graph.model)
+
+
+class PeerBN(_Regularised):
+    """Its batch-normalisation pruner (slimming)."""
+
+    def importance(self) -> Any:
+        return import_torch_pruning().importance.BNScaleImportance()
+
+    def pruner(self, model: nn.Module, ratio: float) -> Any:
+        return import_torch_pruning().pruner.BNScalePruner(model, **self.arguments(model, ratio), reg=1e-4)
+
+
+class PeerGroup(_Regularised):
+    """Its group-norm pruner (DepGraph with sparse training), its strongest."""
+
+    def importance(self) -> Any:
+        return import_torch_pruning().importance.GroupMagnitudeImportance(p=2)
+
+    def pruner(self, model: nn.Module, ratio: float) -> Any:
+        return import_torch_pruning().pruner.GroupNormPruner(model, **self.arguments(model, ratio), reg=5e-4)
