@@ -1,0 +1,139 @@
+"""What is special about each method, against independent computations."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rbprune import Price, Pruner
+from rbprune.errors import ConfigError, UnprunableError
+from rbprune.methods.bc import GaussianWeights
+from rbprune.methods.cp import CPStage
+from rbprune.methods.dds import AcceleratedProximal
+from rbprune.methods.ranking import Taylor
+from rbprune.methods.thinet import ThiNetStage
+from tests.networks import stripes, tiny_cnn
+
+
+def pruner(method: str, model: nn.Module, **options: object) -> Pruner:
+    return Pruner(model, torch.zeros(1, 1, 8, 8), dataset_size=64, method=method, price=Price(nats=20), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"), [(nn.Conv2d(2, 3, 3, stride=2, padding=1), (1, 2, 5, 5)), (nn.Linear(4, 3), (1, 4))]
+)
+def test_weight_noise_has_the_moments_of_drawn_weights(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    layer, x = layer.double().train(), torch.randn(shape, dtype=torch.float64)
+    plain = layer(x)
+    noise = GaussianWeights({"layer": layer})
+    with torch.no_grad():
+        noise.logvar[0].normal_(-1, 0.5)
+    rows = x.expand(20000, *shape[1:])
+    local = layer(rows)
+    noise.detach()
+    deviation = (noise.logvar[0] / 2).exp()
+    draws = []
+    for _ in range(4000):
+        drawn = copy.deepcopy(layer)
+        drawn.weight.data += deviation.detach() * torch.randn_like(deviation)
+        draws.append(drawn(x))
+    direct = torch.cat(draws)
+    torch.testing.assert_close(local.mean(0), plain[0], rtol=0, atol=0.08)
+    torch.testing.assert_close(local.std(0), direct.std(0), rtol=0.06, atol=0.01)
+    assert torch.equal(layer(x), plain), "nothing is left on the layer"
+
+
+def test_a_layer_without_weight_noise_is_refused_by_name() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ConvTranspose2d(4, 2, 2))
+    with pytest.raises(UnprunableError, match=r"no weight noise for '1' \(ConvTranspose2d\)"):
+        pruner("bc", model).stage(0)
+
+
+def test_dds_reaches_exact_zeros_and_keeps_what_the_loss_needs() -> None:
+    scale = nn.Parameter(torch.ones(4))
+    optimizer = AcceleratedProximal([scale], lr=0.05, gamma=0.2)
+    wanted = torch.tensor([1.0, 0.05, 0.6, 0.0])
+    for _ in range(400):
+        optimizer.zero_grad()
+        (scale - wanted).square().sum().div(2).backward()
+        optimizer.step()
+    assert scale.detach()[[1, 3]].tolist() == [0.0, 0.0]
+    torch.testing.assert_close(scale.detach()[[0, 2]], torch.tensor([0.8, 0.4]), rtol=1e-3, atol=1e-3)
+
+
+def test_taylor_is_the_mean_over_examples_of_the_absolute_change() -> None:
+    torch.manual_seed(0)
+    model, (images, labels) = tiny_cnn().eval(), stripes(16)
+    stage = pruner("taylor", model, macs_ratio=2.0, only=["0"]).stage(0)
+    assert isinstance(stage, Taylor)
+    stage.observe([(images, labels)], F.cross_entropy)
+    by_hand = torch.zeros(16, 6)
+    for i in range(16):
+        z = model[:4](images[i : i + 1]).detach().requires_grad_(True)
+        F.cross_entropy(model[4:](z), labels[i : i + 1]).backward()
+        assert z.grad is not None
+        by_hand[i] = (z * z.grad).sum((2, 3))[0].abs().detach()
+    score = by_hand.mean(0)
+    torch.testing.assert_close(stage.score(stage.sites[0]), score / score.norm(), rtol=1e-4, atol=1e-6)
+
+
+def contributions(model: nn.Sequential, images: Tensor) -> tuple[Tensor, Tensor]:
+    """For the linear layer 8 of ``tiny_cnn``: what each of its 12 input channels adds to each output."""
+    x = model[:8](images).double()
+    weight = model[8].weight.detach().double()
+    return torch.einsum("ncp,fcp->nfc", x.view(len(x), 12, 16), weight.view(-1, 12, 16)), x
+
+
+def test_thinet_removes_what_a_search_over_all_pairs_cannot_beat_by_much() -> None:
+    torch.manual_seed(0)
+    model, (images, labels) = tiny_cnn().eval(), stripes(64)
+    found = pruner("thinet", model, macs_ratio=1.12, only=["4"])
+    stage = found.stage(0)
+    assert isinstance(stage, ThiNetStage)
+    stage.count = 2
+    stage.observe([(images, labels)] * 20, F.cross_entropy)
+    (verdict,) = stage.judge().values()
+    parts = contributions(model, images)[0].flatten(0, 1)
+    costs = {(i, j): float((parts[:, i] + parts[:, j]).square().sum().detach()) for i in range(12) for j in range(i)}
+    chosen = tuple(sorted(verdict.redundant.nonzero().flatten().tolist(), reverse=True))
+    assert costs[chosen] <= 1.5 * min(costs.values())
+    assert 0 < stage.notes["4"] < 1
+
+
+def test_cp_fits_the_kept_weights_by_least_squares_to_the_dense_outputs() -> None:
+    torch.manual_seed(0)
+    model, (images, labels) = tiny_cnn().eval(), stripes(2000)
+    dense = copy.deepcopy(model)
+    found = pruner("cp", model, macs_ratio=1.3, only=["4"])
+    stage = found.stage(0)
+    assert isinstance(stage, CPStage)
+    with pytest.raises(ConfigError, match="cp compares with the network before any cut"):
+        stage.observe([(images, labels)], F.cross_entropy)
+    stage.observe([(images, labels)], F.cross_entropy, dense)
+    stage.finish(batches=[])
+    with torch.no_grad():
+        wanted = dense[:9](images).double()
+        read = model[:8](images).double()
+        design = torch.cat([read, torch.ones(len(read), 1, dtype=torch.float64)], 1)
+        best = design @ torch.linalg.lstsq(design, wanted, driver="gelsd").solution
+        ours = model[:9](images).double()
+    error, least = float((wanted - ours).norm()), float((wanted - best).norm())
+    assert error <= least * 1.001 + 1e-3
+    assert stage.notes["4"] == pytest.approx(error / float((wanted - dense[8].bias).norm()), rel=0.02)
+
+
+def test_slimming_says_which_site_has_no_normalisation() -> None:
+    with pytest.raises(UnprunableError, match=r"slimming ranks by batch normalisation, and site '8' has none"):
+        pruner("slimming", tiny_cnn(), macs_ratio=2.0).stage(0).penalty()
+
+
+def test_who_must_be_told_and_who_cannot_be_told() -> None:
+    with pytest.raises(ConfigError, match=r"'uniform' must be told how much to cut: set prune\.macs_ratio=2"):
+        pruner("uniform", tiny_cnn())
+    with pytest.raises(ConfigError, match="'rbp' decides layer by layer how much to cut"):
+        pruner("rbp", tiny_cnn(), macs_ratio=2.0)
