@@ -84,7 +84,7 @@ class PruneConfig(OptimConfig):
     """Where a channel counts as redundant, in the method's own unit; by default the method's own."""
     settle: float = Field(0.01, ge=0)
     """A stage ends early when the rates move less than this on average over a tenth of an epoch; 0: never."""
-    macs_ratio: float | None = Field(None, gt=1)
+    macs_ratio: float | None = Field(None, ge=1)
     """Cut until the MACs are so many times fewer, along the method's ranking; some methods must be told."""
     downsampling: bool = False
     """rrbp: also prune the blocks whose shortcut is not the identity (the paper leaves them alone)."""

@@ -1,0 +1,119 @@
+"""Several methods under one budget: the table, what is repeated and what is not, and rows that fail."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rbprune.cli.app import app
+from rbprune.compare import Comparison, Request, compare
+from rbprune.errors import ConfigError
+from rbprune.report.comparison import Line, scatter
+
+QUICK = (
+    "data.limit=640",
+    "data.val=100",
+    "pretrain.epochs=2",
+    "prune.epochs=1",
+    "prune.rate_lr=0.2",
+    "prune.price.nats_per_example=0.3",
+    "finetune.epochs=1",
+    "runtime.threads=1",
+    "runtime.recalibrate=3",
+)
+
+
+def run(folder: Path, *methods: str, **options: object) -> Comparison:
+    request = Request("demo", methods, QUICK, **options)  # type: ignore[arg-type]
+    return compare(request, folder, console=Console(file=io.StringIO()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("compare") / "out"
+    run(out, "ibp", "uniform", "slimming", budget=3.0)
+    return out
+
+
+def test_all_start_from_one_network_and_spend_one_budget(folder: Path) -> None:
+    found = json.loads((folder / "compare.json").read_text())
+    ibp, uniform, slimming = found["rows"]
+    assert ibp["cost"] == pytest.approx([3.0], abs=0.15)
+    assert uniform["cost"] == pytest.approx([3.0], abs=0.15)
+    assert uniform["macs_ratio"][0] == pytest.approx(ibp["macs_ratio"][0], rel=0.1)
+    assert uniform["macs_ratio"][0] >= ibp["macs_ratio"][0]
+    assert "slimming ranks by batch normalisation" in slimming["failed"]
+    assert slimming["error"] == []
+    before = [json.loads((folder / "seed0" / name / "summary.json").read_text()) for name in ("ibp", "uniform")]
+    assert before[0]["error_before"] == before[1]["error_before"] == found["base_error"][0]
+    assert before[0]["dense_epochs"]["pretrain"] == before[1]["dense_epochs"]["pretrain"] == 0
+
+
+def test_nothing_finished_is_repeated_and_methods_and_seeds_can_be_added(folder: Path) -> None:
+    names = ("dense", "ibp", "uniform")
+    times = [(folder / "seed0" / name / "summary.json").stat().st_mtime_ns for name in names]
+    found = run(folder, "ibp", "uniform", "random", budget=3.0)
+    assert [row.method for row in found.rows] == ["ibp", "uniform", "random"]
+    assert times == [(folder / "seed0" / name / "summary.json").stat().st_mtime_ns for name in names]
+    again = run(folder, "ibp", budget=3.0, seeds=2)
+    assert len(again.rows[0].error) == 2
+    assert (folder / "seed1" / "dense" / "summary.json").is_file()
+
+
+def test_an_interrupted_method_goes_on_from_its_folder(folder: Path) -> None:
+    run_folder = folder / "seed0" / "uniform"
+    (run_folder / "summary.json").unlink()
+    (run_folder / "model.safetensors").unlink()
+    found = run(folder, "ibp", "uniform", budget=3.0)
+    assert (run_folder / "model.safetensors").is_file()
+    assert found.rows[1].failed is None
+
+
+def test_another_comparison_in_the_same_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds a comparison with another budget \(3\.0, now 4\.0\)"):
+        run(folder, "ibp", budget=4.0)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds no comparison"):
+        run(tmp_path, "ibp")
+
+
+def test_requests_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'uniform' must be told how much to cut: name a method first"):
+        run(tmp_path / "a", "uniform", "rbp")
+    with pytest.raises(ConfigError, match="unknown method 'unifrom'; did you mean 'uniform'"):
+        run(tmp_path / "a", "rbp", "unifrom")
+    with pytest.raises(ConfigError, match="different methods"):
+        run(tmp_path / "a", "rbp", "rbp")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_sweep_runs_each_ratio(tmp_path: Path) -> None:
+    found = run(tmp_path / "out", "uniform", budget=1.0, sweep=(1.5, 3.0))
+    assert [row.label for row in found.rows] == ["uniform 1.5x", "uniform 3x"]
+    assert [row.macs_ratio[0] for row in found.rows] == pytest.approx([1.5, 3.0], rel=0.1)
+
+
+def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "demo", "--methods", "ibp,uniform,slimming", "--budget", "3.0", "--out", str(folder)]
+    app([*words, *(word for item in QUICK for word in ("--set", item))], result_action="return_value")
+    shown = capsys.readouterr().out
+    assert re.search(r"uniform +\d+-\d+-\d+ +[\d.]+ +[\d.]+ +[\d.]+", shown)
+    assert "slimming: seed 0: slimming ranks by batch normalisation" in shown
+    page = (folder / "compare.html").read_text()
+    assert page.count("<circle") == 2
+    assert "failed, see the notes" in page
+    assert "<script" not in page
+    table = (folder / "compare.md").read_text()
+    assert table.splitlines()[2].startswith("| method | channels left | CR | MACs | error % | cost | seconds |")
+
+
+def test_names_in_the_plot_do_not_lie_on_each_other() -> None:
+    lines = [Line((f"m{i}", "", "", "", "", "", ""), 2.0, 10.0 + i / 1000, 0.1) for i in range(12)]
+    heights = [float(y) for y in re.findall(r'<text class="tick" x="606" y="([\d.]+)"', str(scatter(lines, 8.0)))]
+    assert len(heights) == 12
+    assert min(b - a for a, b in zip(sorted(heights), sorted(heights)[1:], strict=False)) >= 10
