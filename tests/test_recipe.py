@@ -69,7 +69,7 @@ def test_values_are_toml_or_plain_text() -> None:
         (["finetun.epochs=3"], r"finetun: unknown key; did you mean 'finetune'\?"),
         (["prune.price={nats=0}"], r"prune\.price\.nats = 0: .*greater than 0"),
         (["prune.price={nats=1, nats_per_mmac=2}"], "give exactly one of nats, nats_per_mmac and nats_per_example"),
-        (["prune.threshold=2"], r"prune\.threshold = 2: .*less than 1"),
+        (["prune.observe=0"], r"prune\.observe = 0: .*greater than or equal to 1"),
         (["seed"], r"takes key=value.*'seed'"),
         (["preset=papr"], "no preset 'papr'; did you mean 'paper'"),
         (["prune.noise=row"], r"prune\.noise = 'row'"),

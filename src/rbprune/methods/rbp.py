@@ -11,6 +11,9 @@ from rbprune.graph import ChannelGraph
 from rbprune.methods.gates import Law
 from rbprune.methods.stage import GateStage, Settings, Verdict
 
+MEMORY = 0.98
+"""How much of the curvature's running mean a step leaves."""
+
 UNDECIDED = (0.1, 0.9)
 """A rate in this range is near neither 0 nor 1."""
 
@@ -21,9 +24,18 @@ class DiracLaw(Law):
     def __init__(self, channels: int, rate: float) -> None:
         super().__init__()
         self.rate = nn.Parameter(torch.full((channels,), rate))
+        self.curvature: Tensor
+        self.looks: Tensor
+        self.register_buffer("curvature", torch.zeros(channels))
+        self.register_buffer("looks", torch.zeros(()))
+        self.drawn: Tensor | None = None
 
     def draw(self, rows: int) -> Tensor:
-        return dirac.sample(self.rate, torch.randn(rows, len(self.rate), device=self.rate.device))
+        theta = dirac.sample(self.rate, torch.randn(rows, len(self.rate), device=self.rate.device))
+        if theta.requires_grad:
+            theta.retain_grad()
+            self.drawn = theta
+        return theta
 
     def mean(self) -> Tensor:
         return 1 - self.rate
@@ -56,9 +68,29 @@ class DiracStage(GateStage):
         """sum_c KL(q(theta_c) || p(theta_c)) / N."""
         return dirac.kl(self.law.rate, self.eps2).sum() / self.settings.dataset_size
 
+    def optimizer(self, lr: float) -> torch.optim.Optimizer | None:
+        """Adam on the rates, or none where they go to their fixed point."""
+        self._pull = lr
+        return None if self.settings.options.get("fixed_point") else super().optimizer(lr)
+
+    def after_backward(self) -> None:
+        """The curvature A of the total loss in theta, by the squared gradients of single examples (Fisher)."""
+        law = self.law
+        if not self.settings.options.get("fixed_point") or law.drawn is None or law.drawn.grad is None:
+            return
+        gradient = law.drawn.grad * len(law.drawn)  # the loss is a mean over the batch
+        law.curvature.lerp_(self.settings.dataset_size * gradient.square().mean(0), 1 - MEMORY)
+        law.looks += 1
+        law.drawn = law.rate.grad = None
+
     def after_step(self) -> None:
         """Keep the rates where their gradient is finite."""
-        dirac.clamp_(self.law.rate)
+        law = self.law
+        if self.settings.options.get("fixed_point") and law.looks:
+            with torch.no_grad():
+                target = dirac.stationary_rate(law.curvature / (1 - MEMORY**law.looks), self.eps2)
+                law.rate.lerp_(target, self._pull)
+        dirac.clamp_(law.rate)
 
     def watched(self) -> Tensor:
         return self.law.rate.detach()
