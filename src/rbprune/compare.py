@@ -15,6 +15,7 @@ from rbprune.config import Config
 from rbprune.errors import ConfigError, RbpruneError
 from rbprune.files import write_atomic
 from rbprune.methods import find_method
+from rbprune.methods.order import at_once
 from rbprune.recipe import load_recipe
 from rbprune.session import resume, start
 
@@ -32,6 +33,13 @@ class Request:
     seeds: int = 1
     budget: float | None = None
     sweep: tuple[float, ...] = ()
+    match: bool = False
+    """Also cut the methods that decide by themselves to the first one's MACs, by their own ranking, where they can."""
+
+    def told(self, method: str) -> bool:
+        """Whether the method is told how much to cut."""
+        found = find_method(method)
+        return found.stage.needs_ratio or (self.match and found.order is at_once and method != self.methods[0])
 
     def check(self) -> None:
         """Every mistake that can be seen before anything runs."""
@@ -133,10 +141,8 @@ def _entries(request: Request) -> list[tuple[str, float | None]]:
     """Methods, those with a ratio once for each of the sweep."""
     entries: list[tuple[str, float | None]] = []
     for name in request.methods:
-        ratios: Sequence[float | None] = (
-            request.sweep if request.sweep and find_method(name).stage.needs_ratio else [None]
-        )
-        entries += [(name, ratio) for ratio in ratios]
+        swept = request.sweep and request.told(name)
+        entries += [(name, ratio) for ratio in request.sweep] if swept else [(name, None)]
     return entries
 
 
@@ -171,10 +177,10 @@ def _settings(
     request: Request, overrides: list[str], folder: Path, method: str, ratio: float | None, seed: int
 ) -> Config:
     """The recipe for one method: the common budget, and the MACs of the first method where it must be told."""
-    stage = find_method(method).stage
+    told = request.told(method)
     first = folder / f"seed{seed}" / request.methods[0] / "summary.json"
     reference = json.loads(first.read_text()) if first.is_file() else None
-    if stage.needs_ratio and ratio is None and reference is not None:
+    if told and ratio is None and reference is not None:
         ratio = reference["macs_ratio"]
     if ratio is not None:
         overrides = [*overrides, f"prune.macs_ratio={ratio}"]
@@ -183,7 +189,7 @@ def _settings(
         budget = reference["dense_epochs"]["prune"] + reference["dense_epochs"]["finetune"]
     if budget is not None:
         overrides = [*overrides, f"budget={budget}"]
-    if stage.needs_ratio and ratio is None and method != request.methods[0]:
+    if told and ratio is None and method != request.methods[0]:
         raise ConfigError(f"{request.methods[0]!r} failed, so {method!r} cannot be cut to its MACs")
     return load_recipe(request.recipe, overrides)
 

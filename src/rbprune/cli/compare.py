@@ -26,6 +26,9 @@ def compare(
     seeds: Annotated[int, Parameter(help="how many, from 0 on")] = 1,
     budget: Annotated[float | None, Parameter(help="dense epochs of pruning and fine-tuning together")] = None,
     sweep: Annotated[str, Parameter(help="MACs ratios for the methods that must be told, such as 1.5,2,3")] = "",
+    match: Annotated[
+        bool, Parameter(negative=(), help="cut all methods that can be told to the first one's MACs")
+    ] = False,
     peers: Annotated[str, Parameter(help="other tools to measure as well: torch-pruning")] = "",
     set: Set = [],  # noqa: B006
     json: Json = False,
@@ -40,7 +43,13 @@ def compare(
         A shipped recipe (such as lenet5-mnist) or a TOML file.
     """
     request = Request(
-        recipe, (*_words(methods), *_peers(peers)), tuple(set), seeds, budget, tuple(_number(w) for w in _words(sweep))
+        recipe,
+        (*_words(methods), *_peers(peers)),
+        tuple(set),
+        seeds,
+        budget,
+        tuple(_number(word) for word in _words(sweep)),
+        match,
     )
     words = command()
     found = run(request, out, console=Console(stderr=True), command=words)
