@@ -27,7 +27,7 @@ def compare(
     budget: Annotated[float | None, Parameter(help="dense epochs of pruning and fine-tuning together")] = None,
     sweep: Annotated[str, Parameter(help="MACs ratios for the methods that must be told, such as 1.5,2,3")] = "",
     match: Annotated[
-        bool, Parameter(negative=(), help="cut all methods that can be told to the first one's MACs")
+        bool, Parameter(negative=(), help="cut every method that can be told to the first one's MACs")
     ] = False,
     peers: Annotated[str, Parameter(help="other tools to measure as well: torch-pruning")] = "",
     set: Set = [],  # noqa: B006
