@@ -53,6 +53,8 @@ def set_width(module: Any, role: Role, width: int) -> None:
         module.num_channels, module.num_groups = width, width // each
     elif isinstance(module, nn.PReLU):
         module.num_parameters = width
+    elif type(module).__name__ == "BlurPool2d":
+        module.channels = width
 
 
 def _follow(optimizer: torch.optim.Optimizer, old: Tensor, new: nn.Parameter, dim: int, keep: Tensor) -> None:

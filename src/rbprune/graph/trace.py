@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map_only
 
 from rbprune.errors import ModelError, UnprunableError
 from rbprune.graph.channels import ChannelGraph
 from rbprune.graph.ids import FROZEN
 from rbprune.graph.residual import find_blocks
-from rbprune.graph.rules import carry
+from rbprune.graph.rules import carry, is_layer
 from rbprune.graph.rules.layers import parameter
 from rbprune.graph.sites import Site, collect
 from rbprune.graph.walk import Walk
@@ -42,6 +43,7 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
         _walk(walk, graph)
         if graph is graphs[0]:
             applied = dict(walk.applied)
+    walk.freeze_shared()
     component = walk.ids.components()
     sites = collect(walk.axes.values(), component)
     _mark_residual(sites, walk, component, graphs[0])
@@ -52,7 +54,7 @@ def _graphs(model: nn.Module, inputs: tuple[Any, ...]) -> list[fx.Graph]:
     """The network in evaluation and, where it is another one (auxiliary heads), in training."""
     found: list[fx.Graph] = []
     for training in (False, True):
-        with _mode(model, training):
+        with _mode(model, training), _buffers_restored(model):
             graph = _symbolic(model)
             if found and _text(graph) == _text(found[0]):
                 continue
@@ -88,7 +90,7 @@ class _Tracer(fx.Tracer):
         self.leaves, self.path = leaves, [""]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return module_qualified_name in self.leaves or super().is_leaf_module(m, module_qualified_name)
+        return module_qualified_name in self.leaves or is_layer(m) or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         self.path.append(self.path_of_module(m))
@@ -124,8 +126,7 @@ def _shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> None:
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
             shapes.run(*tree_map_only(Tensor, fake.from_tensor, inputs))
     except DataDependentOutputException:
-        with _buffers_restored(model):
-            shapes.run(*inputs)
+        shapes.run(*inputs)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(
@@ -187,17 +188,22 @@ def _shared(model: nn.Module) -> list[str]:
 
 
 def _frozen(walk: Walk, sites: list[Site]) -> dict[str, str]:
-    """Why some or all outputs of a layer stay."""
+    """Why some or all outputs of a layer stay, or all of it."""
     reasons = walk.ids.reasons()
-    open_to_removal = {name for site in sites for name in site.producers}
+    covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
     frozen = {}
     for (owner, role), axis in walk.axes.items():
-        if role == "out":
+        if role == "out" or (role == "along" and isinstance(walk.modules.get(owner), _ConvNd)):
             reason = next((reasons[i] for i in axis.ids.tolist() if i in reasons), None)
-            if reason is None and owner not in open_to_removal:
+            if reason is None and bool((axis.ids == FROZEN).any()):
+                reason = "it carries channels that cannot be removed"
+            if reason is None and owner not in covered:
                 reason = "its channels are bound to each other by sizes written into the model, so none can go alone"
             if reason is not None:
                 frozen[owner] = reason
+    for name, module in walk.modules.items():
+        if isinstance(module, _ConvNd | nn.Linear) and not {(name, "out"), (name, "along")} & walk.axes.keys():
+            frozen[name] = "the graph does not see it: it is not called, or only inside an operation without a rule"
     return frozen
 
 

@@ -23,6 +23,12 @@ class Walk:
         self.makers: dict[str, fx.Node] = {}
         self.applied: dict[str, int] = {}
         """How many output positions each weighted layer computes for one example."""
+        self.counts: dict[fx.Node, Any] = {}
+        """For each number that is a size, the channels it counts (see rules/counts.py)."""
+        self.raw: list[fx.Node] = []
+        """Uses of a parameter of several dimensions by itself."""
+        self.layers: set[fx.Node] = set()
+        """F.conv and F.linear that have a rule."""
         self.sums: list[tuple[fx.Node, fx.Node, fx.Node, Tensor]] = []
 
     def frozen_like(self, like: Any) -> Any:
@@ -42,6 +48,18 @@ class Walk:
         if known.ids is not vector:
             self.ids.merge(known.ids, vector)
         return known.ids
+
+    def freeze_shared(self) -> None:
+        """A tensor that has two uses with different rules stays as it is."""
+        holders: dict[str, list[Axis]] = {}
+        for axis in self.axes.values():
+            for name, _ in axis.tensors:
+                holders.setdefault(name, []).append(axis)
+        shared = {name for name, axes in holders.items() if len({axis.owner for axis in axes}) > 1}
+        shared |= {str(node.target) for node in self.raw if not all(user in self.layers for user in node.users)}
+        for name in shared:
+            for axis in holders.get(name, []):
+                self.ids.freeze(axis.ids, f"{name!r} is used in more than one way")
 
     def kept(self, name: str) -> bool:
         """Whether the user asked for this module's outputs to stay."""

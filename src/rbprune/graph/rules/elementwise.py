@@ -13,7 +13,7 @@ from rbprune.graph.walk import Walk
 
 
 def channelwise(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Activation, pooling, dropout, interpolation: every channel on its own; space may change."""
+    """Activation, dropout: every value or channel on its own, wherever the channels are."""
     like = node.meta["like"]
     if not isinstance(like, Tensor) or any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
         return walk.refuse(node, (x, args, kwargs), f"{walk.describe(node)} of several tensors has no channel rule")
@@ -23,6 +23,18 @@ def channelwise(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any)
     if vector is None or like.dim() < 2 or len(vector) != like.shape[1]:
         return walk.refuse(node, (x,), f"{walk.describe(node)} does not keep the channels in dimension 1")
     return spread(vector, 1, like.shape)
+
+
+def spatial(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Pooling, padding, interpolation: neighbours in space meet, so channels may be nowhere but in dimension 1."""
+    if isinstance(x, Tensor) and along(x, 1) is None:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} does not find the channels in dimension 1")
+    return channelwise(walk, node, x, *args, **kwargs)
+
+
+def spatial_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """The same as a module."""
+    return spatial(walk, node, x)
 
 
 def channelwise_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor, *args: Any) -> Any:
@@ -40,6 +52,11 @@ def over_dimension(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, *args:
     if not isinstance(dim, int) or varies(x, dim):
         return walk.refuse(node, (x,), f"{walk.describe(node)} runs over channels")
     return x
+
+
+def normalize(walk: Walk, node: fx.Node, x: Tensor, p: Any = 2.0, dim: Any = 1, *args: Any, **kwargs: Any) -> Any:
+    """F.normalize, whose second argument is the norm."""
+    return over_dimension(walk, node, x, dim)
 
 
 def over_dimension_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from rbprune.graph.ids import FROZEN, along, spread, varies
+from rbprune.graph.ids import FROZEN, along, compact, spread, varies
 from rbprune.graph.walk import Walk
 
 
@@ -100,6 +100,7 @@ def functional_layer(
     if groups != 1 or not all(isinstance(n, fx.Node) and n.op == "get_attr" for n in nodes):
         return walk.refuse(node, (x, weight, bias), f"{walk.describe(node)} with a computed weight has no channel rule")
     name = str(source_node.target)  # type: ignore[union-attr]
+    walk.layers.add(node)
     dim = -1 if weight.dim() == 2 else 1
     walk.axis(name, "in", _source(walk, node, x, dim), ((name, 1),))
     made = _make(walk, node, name, weight.shape[0], ((name, 0),))
@@ -117,6 +118,22 @@ def batch_norm(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
         return walk.refuse(node, (x,), f"{walk.describe(node)} normalises channels that are not in dimension 1")
     names = ("weight", "bias", "running_mean", "running_var")
     walk.axis(name, "along", vector, tuple((f"{name}.{n}", 0) for n in names))
+    return x
+
+
+def functional_batch_norm(
+    walk: Walk, node: fx.Node, x: Tensor, *statistics: Any, weight: Any = None, bias: Any = None, **kwargs: Any
+) -> Any:
+    """F.batch_norm: statistics and parameters, where they are the model's, follow the channels."""
+    named = (kwargs.get("running_mean"), kwargs.get("running_var"), weight, bias)
+    vector = along(x, 1)
+    if vector is None:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} normalises channels that are not in dimension 1")
+    for tensor in (*statistics, *named):
+        if isinstance(tensor, Tensor):
+            if bool((compact(tensor)[0] == FROZEN).any()):
+                walk.ids.freeze(x, walk.place(node, f"{walk.describe(node)} with parameters that are computed"))
+            walk.ids.merge(vector, tensor)
     return x
 
 
@@ -148,6 +165,7 @@ def parameter(walk: Walk, node: fx.Node, value: Tensor) -> Tensor:
     """A parameter or buffer used by itself: one value per channel where it meets channels (layer scale)."""
     long = [d for d in range(value.dim()) if value.shape[d] > 1]
     if len(long) != 1:
+        walk.raw.append(node)
         return torch.full((), FROZEN).expand(value.shape)
     name = str(node.target)
     known = walk.axes.get((name, "along"))

@@ -6,7 +6,6 @@ too: the parts of a fixed number of groups lose their channels together, a fixed
 
 from __future__ import annotations
 
-import math
 import operator
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from rbprune.graph.ids import FROZEN, along, spread, varies
+from rbprune.graph.rules import counts
 from rbprune.graph.rules.elementwise import call
 from rbprune.graph.walk import Walk
 
@@ -40,22 +40,22 @@ def reshape(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> 
     written = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
     moving = [d for d in range(result.dim()) if varies(result, d)]
     free = []
-    for d in moving:
-        if isinstance(written[d], int) and written[d] != -1:
-            walk.ids.merge(result, result.narrow(d, 0, 1))
-        elif isinstance(written[d], fx.Node) and not _is_size(written[d]):
-            return walk.refuse(
-                node, (x,), f"{walk.describe(node)} takes a size that is computed in a way without a rule"
-            )
-        else:
+    for d, size in enumerate(written):
+        used = counts.of(walk, size)
+        following = d in moving and bool(used) and _is_size(size) and counts.follows(walk, used, x)
+        if used and not following:
+            counts.freeze(walk, node, used)
+        if following or (d in moving and isinstance(size, int) and size == -1):
             free.append(d)
+        elif d in moving:
+            walk.ids.merge(result, result.narrow(d, 0, 1))
     if not moving or len(free) == 1:
         return result
     return walk.refuse(node, (x,), f"{walk.describe(node)} fixes the number of channels: {tuple(result.shape)}")
 
 
 def _is_size(node: Any) -> bool:
-    """Whether a number is the size of a tensor, or such a size divided or multiplied by a written number."""
+    """Whether a number is the size of a tensor, or such a size divided or multiplied by a number."""
     if node.op == "call_method" and node.target == "size":
         return True
     if node.op != "call_function":
@@ -88,7 +88,9 @@ def split(walk: Walk, node: fx.Node, x: Tensor, size: Any, dim: int = 0) -> Any:
     dim = dim % x.dim()
     if varies(x, dim):
         given = node.args[1] if len(node.args) > 1 else next(iter(node.kwargs.values()))
-        if not (isinstance(given, fx.Node) and _is_size(given) and x.shape[dim] % size == 0):
+        used = counts.of(walk, given)
+        if not (used and _is_size(given) and x.shape[dim] % size == 0 and counts.follows(walk, used, x)):
+            counts.freeze(walk, node, used)
             return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
         unflatten_groups(walk, x, dim, x.shape[dim] // size, size)
     return x.split(size, dim)
@@ -107,10 +109,28 @@ def getitem(walk: Walk, node: fx.Node, x: Any, index: Any) -> Any:
     for part in parts:
         if part is None:
             continue
-        if not isinstance(part, slice | int) or (part != slice(None) and varies(x, d)):
+        if not isinstance(part, slice | int) or (varies(x, d) and not _takes_all(part, x.shape[d])):
             return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
         d += 1
     return x[index]
+
+
+def _takes_all(part: Any, size: int) -> bool:
+    """Whether an index takes everything there is, now and when there is less.
+
+    >>> _takes_all(slice(None, 8), 8), _takes_all(slice(1, 8), 8), _takes_all(slice(None, 7), 8), _takes_all(0, 1)
+    (True, False, False, False)
+    """
+    if not isinstance(part, slice) or part.step not in (None, 1) or part.start not in (None, 0):
+        return False
+    return part.stop is None or part.stop >= size
+
+
+def unbind(walk: Walk, node: fx.Node, x: Tensor, dim: int = 0) -> Any:
+    """One tensor for each position of a dimension that holds no channels."""
+    if varies(x, dim):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
+    return x.unbind(dim)
 
 
 def concatenate(walk: Walk, node: fx.Node, tensors: Any, dim: int = 0, **kwargs: Any) -> Any:
@@ -175,9 +195,42 @@ def channel_shuffle_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tens
     return channel_shuffle(walk, node, x, module.groups)  # type: ignore[arg-type]
 
 
+def squeeze(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """squeeze of dimensions that are named: without, the channels would go too when only one is left."""
+    if not args and not kwargs and any(varies(x, d) for d in range(x.dim())):
+        return walk.refuse(node, (x,), "squeeze() would drop the dimension of a single channel: name the dimension")
+    return x.squeeze(*args, **kwargs)
+
+
 def expand(walk: Walk, node: fx.Node, x: Tensor, *sizes: Any) -> Any:
-    """expand along dimensions of size one."""
+    """expand along dimensions of size one; the result follows the channels whose number it takes."""
     shape = node.meta["like"].shape
-    if math.prod(shape) and all(s == o or s == 1 for s, o in zip(x.shape[::-1], shape[::-1], strict=False)):
-        return x.expand(shape)
-    return walk.refuse(node, (x,), f"{walk.describe(node)} has no channel rule here")
+    given = node.args[1] if isinstance(node.args[1], tuple | list) else node.args[1:]
+    other = torch.full((), FROZEN).expand(shape)
+    for d, size in enumerate(given):
+        for count in counts.of(walk, size):
+            if len(count) != shape[d] or varies(other, d) or other.dim() != len(given):
+                counts.freeze(walk, node, [count])
+            else:
+                other = spread(count, d, shape)
+    return _expanded(walk, node, x, other)
+
+
+def expand_as(walk: Walk, node: fx.Node, x: Tensor, other: Tensor) -> Any:
+    """expand to the shape of another tensor."""
+    return _expanded(walk, node, x, other)
+
+
+def _expanded(walk: Walk, node: fx.Node, x: Tensor, other: Tensor) -> Any:
+    """One value that is spread over channels stays, and its copies are the channels it is spread over."""
+    x = x.view([1] * (other.dim() - x.dim()) + list(x.shape))
+    moving = [d for d in range(other.dim()) if varies(other, d)]
+    if not moving:
+        return x.expand(other.shape)
+    if all(x.shape[d] == other.shape[d] for d in moving):
+        walk.ids.merge(x, other)
+        return x.expand(other.shape)
+    if any(varies(x, d) for d in range(x.dim())):
+        return walk.refuse(node, (x, other), f"{walk.describe(node)} mixes channels")
+    walk.ids.freeze(x, walk.place(node, f"{walk.describe(node)} spreads it over channels"))
+    return other
