@@ -35,6 +35,8 @@ def keep_positions(
             _follow(optimizer, old, parameter, dim, index)
     else:
         setattr(holder, leaf, new)
+    if isinstance(holder, _NormBase):
+        holder.num_features = len(index)
 
 
 def set_width(module: Any, role: Role, width: int) -> None:

@@ -48,9 +48,10 @@ def channelwise_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor, 
 
 
 def over_dimension(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Softmax and the like: exact as long as they do not run over channels."""
-    if not isinstance(dim, int) or varies(x, dim):
+    """Softmax and the like: what they run over goes together, so they may not run over all channels."""
+    if not isinstance(dim, int) or (varies(x, dim) and along(x, dim) is not None):
         return walk.refuse(node, (x,), f"{walk.describe(node)} runs over channels")
+    walk.ids.merge(x, x.narrow(dim, 0, 1))
     return x
 
 

@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.ids import FROZEN, along, spread
 from rbprune.graph.rules.elementwise import channelwise, spatial
-from rbprune.graph.rules.layers import batch_norm, convolution, group_norm
+from rbprune.graph.rules.layers import batch_norm, convolution, group_norm, linear
 from rbprune.graph.sites import Role
 from rbprune.graph.walk import Walk
 
@@ -77,6 +77,7 @@ BY_CLASS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("StdConv2d", "StdConv2dSame", "ScaledStdConv2d", "ScaledStdConv2dSame"), standardised),
     **dict.fromkeys(("BatchNormAct2d", "SyncBatchNormAct", "GroupNormAct"), normalised_and_activated),
     "Conv2dSame": convolution,
+    "Linear": linear,
     "BlurPool2d": blur_pool,
 }
 
