@@ -32,6 +32,7 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     modules whose output channels must all stay. The model and the random state are unchanged afterwards, also when this
     raises.
 
+    >>> import torch
     >>> graph = trace(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
     >>> [(site.name, site.channels, site.consumers) for site in graph.sites]
     [('0', 3, ['2'])]
