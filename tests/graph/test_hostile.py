@@ -217,7 +217,7 @@ REFUSED = {
     own_width: "view fixes the number of channels",
     written_expand: "expand fixes the number of channels",
     normalized_by_position: "normalize runs over channels",
-    pooled_over_channels: "max_pool2d does not keep the channels in dimension 1",
+    pooled_over_channels: "max_pool2d does not find the channels in dimension 1",
     size_of_a_space: "view fixes the number of channels",
     unknown_operation: r"fft_fft has no channel rule .*test_hostile.py:\d+.*; teach it: rbprune.register_rule",
 }

@@ -60,6 +60,35 @@ def gate(net: Net, x: Tensor) -> Tensor:
     return net.b(y * torch.sigmoid(s))
 
 
+def select(net: Net, x: Tensor) -> Tensor:
+    y = torch.stack([net.a(x), net.b(x)], 1)
+    b, c, h, w = (s := net.s(y.sum(1).mean((2, 3), keepdim=True))).shape
+    return net.c((y * s.view(b, 2, c // 2, h, w).softmax(1)).sum(1))
+
+
+def normalised(net: Net, x: Tensor) -> Tensor:
+    norm = net.norm
+    y = F.batch_norm(net.a(x), norm.running_mean, norm.running_var, norm.weight, norm.bias, net.training)
+    return net.b(F.relu(y))
+
+
+def gate_by_size(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    s = net.fc(y.mean((2, 3))).view(y.size(0), y.size(1), 1, 1)
+    return net.b(y * torch.sigmoid(s).expand_as(y))
+
+
+def asserting(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    torch._assert(y.size(1) == 6, "six channels")
+    return net.b(y)
+
+
+def spread_by_size(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    return net.b(y + net.m(x).expand(-1, y.size(1), -1, -1))
+
+
 def block(net: Net, x: Tensor) -> Tensor:
     y = F.relu(net.a(x))
     return net.d(F.relu(net.c(F.relu(net.b(y))) + y))
@@ -233,6 +262,57 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]]
         (3, 5, 5),
         {"a": 6},
     ),
+    "selective kernel": (
+        lambda: Net(select, a=conv(3, 6), b=conv(3, 6), s=conv(6, 12, 1), c=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "raw batch norm": (
+        lambda: Net(normalised, a=conv(3, 6), norm=nn.BatchNorm2d(6), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "gate in the size of another": (
+        lambda: Net(gate_by_size, a=conv(3, 6), fc=nn.Linear(6, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "expand to the width of another": (
+        lambda: Net(spread_by_size, a=conv(3, 6), m=conv(3, 1), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "view in the size of another": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(x).mean((2, 3)).view(-1, (y := n.a(x)).size(1), 1, 1)) + n.d(y),
+            a=conv(3, 6),
+            b=conv(3, 6),
+            c=conv(6, 2),
+            d=conv(6, 2),
+        ),
+        (3, 5, 5),
+        {"b": 6},
+    ),
+    "size of a plane": (
+        lambda: Net(
+            lambda n, x: n.b(F.interpolate(F.avg_pool2d(n.a(x), 2), size=x.shape[-2:]) / x.size(2)),
+            a=conv(3, 6),
+            b=conv(6, 2),
+        ),
+        (3, 6, 6),
+        {"a": 6},
+    ),
+    "slice of all": (lambda: Net(lambda n, x: n.b(n.a(x)[:, :6]), a=conv(3, 6), b=conv(6, 2)), (3, 6, 6), {"a": 6}),
+    "unbind": (
+        lambda: Net(
+            lambda n, x: n.c((y := torch.stack([n.a(x), n.b(x)], 2).sum(2)).unbind(0)[0].unsqueeze(0) + y),
+            a=conv(3, 6),
+            b=conv(3, 6),
+            c=conv(6, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
     "maximum": (
         lambda: Net(lambda n, x: n.c(torch.maximum(n.a(x), n.b(x))), a=conv(3, 6), b=conv(3, 6), c=conv(6, 2)),
         (3, 5, 5),
@@ -318,6 +398,80 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
         (3, 5, 5),
         "max of activations has no channel rule",
     ),
+    "normalize over channels": (
+        lambda: Net(lambda n, x: n.b(F.normalize(n.a(x), 2, 1)), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "normalize runs over channels",
+    ),
+    "pooling over channels": (
+        lambda: Net(
+            lambda n, x: n.b(F.max_pool1d(n.a(x).mean((2, 3)).unsqueeze(1), 3, 1, 1)), a=conv(3, 6), b=nn.Linear(6, 2)
+        ),
+        (3, 5, 5),
+        "max_pool1d does not find the channels in dimension 1",
+    ),
+    "pooling of channels and space without a batch": (
+        lambda: Net(lambda n, x: n.b(F.max_pool2d(n.a(x).flatten(2), 3, 1, 1)), a=conv(3, 6), b=nn.Conv1d(6, 2, 1)),
+        (3, 5, 5),
+        "max_pool2d does not find the channels in dimension 1",
+    ),
+    "expand to a part of the width of another": (
+        lambda: Net(
+            lambda n, x: n.b(n.a(x).expand(-1, n.c(x).size(1) // 2, -1, -1)), a=conv(3, 6), b=conv(6, 2), c=conv(3, 12)
+        ),
+        (3, 5, 5),
+        "expand fixes the number of channels",
+    ),
+    "expand_as to something fixed": (
+        lambda: Net(lambda n, x: n.b(n.a(x).mean((2, 3), keepdim=True).expand_as(x)), a=conv(6, 6), b=conv(6, 2)),
+        (6, 5, 5),
+        "expand_as fixes the number of channels",
+    ),
+    "split of space by the number of channels": (
+        lambda: Net(lambda n, x: n.b((y := n.a(x)).split(y.size(1), 2)[0]), a=conv(3, 6), b=conv(6, 2)),
+        (3, 12, 12),
+        "split uses the number of channels",
+    ),
+    "assertion on the number of channels": (
+        lambda: Net(asserting, a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "_assert uses the number of channels",
+    ),
+    "division by the number of channels": (
+        lambda: Net(lambda n, x: n.b((y := n.a(x)) * y.size(1) ** -0.5), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "mul uses the number of channels",
+    ),
+    "slice by the number of other channels": (
+        lambda: Net(lambda n, x: n.c(n.b(x)[:, : n.a(x).size(1)]), a=conv(3, 6), b=conv(3, 6), c=conv(6, 2)),
+        (3, 5, 5),
+        "getitem uses the number of channels",
+    ),
+    "weight with another use": (
+        lambda: Net(lambda n, x: n.b(n.a(x)) + n.a.weight.square().sum(), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "'a.weight' is used by square",
+    ),
+    "scale with another use": (
+        lambda: Net(
+            lambda n, x: n.b(n.norm(n.a(x))) + n.norm.weight.abs().sum(),
+            a=conv(3, 6),
+            norm=nn.BatchNorm2d(6),
+            b=conv(6, 2),
+        ),
+        (3, 5, 5),
+        "'norm.weight' is used by 'norm' and elsewhere",
+    ),
+    "tied weights": (
+        lambda: Net(lambda n, x: F.conv2d(n.b(F.relu(n.a(x))), n.a.weight), a=conv(3, 6), b=conv(6, 3)),
+        (3, 5, 5),
+        "'a.weight' is used by 'a' and elsewhere",
+    ),
+    "squeeze of all dimensions": (
+        lambda: Net(lambda n, x: n.b(n.a(x).mean((2, 3), keepdim=True).squeeze()), a=conv(3, 6), b=nn.Linear(6, 2)),
+        (3, 5, 5),
+        "name the dimension",
+    ),
     "sorted": (
         lambda: Net(lambda n, x: n.b(torch.sort(n.a(x), 1)[0]), a=conv(3, 6), b=conv(6, 2)),
         (3, 5, 5),
@@ -353,6 +507,35 @@ def test_a_rule_can_be_taught() -> None:
     assert trace(model, torch.zeros(2, 3, 5, 5)).sites == []
     rbprune.register_rule(torch.special.sinc, channelwise)
     assert [site.name for site in trace(model, torch.zeros(2, 3, 5, 5)).sites] == ["a"]
+
+
+def test_a_rule_can_be_taught_for_a_module_with_a_forward_of_its_own() -> None:
+    class Swap(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flip(2)
+
+    model = nn.Sequential(conv(3, 6), Swap(), conv(6, 2))
+    x = torch.zeros(2, 3, 5, 5)
+    assert trace(model, x).sites == []
+    rbprune.register_rule(Swap, lambda walk, node, module, ids: ids)
+    assert [site.name for site in trace(model, x).sites] == ["0"]
+
+
+def test_a_batch_norm_with_a_forward_of_its_own_is_left_as_it_was() -> None:
+    class Counting(nn.BatchNorm2d):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                self.num_batches_tracked.add_(1)
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
+
+    Counting.__module__ = "elsewhere"
+    model = nn.Sequential(conv(3, 6), Counting(6), conv(6, 2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    graph = trace(model, torch.randn(2, 3, 5, 5))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    graph.remove({"0": [1, 2]})
+    assert model[1].num_features == 4
+    assert model(torch.randn(2, 3, 5, 5)).shape == (2, 2, 5, 5)
 
 
 def test_auxiliary_heads_are_cut_with_the_rest() -> None:

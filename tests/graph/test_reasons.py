@@ -34,7 +34,7 @@ def in_a_new_way(n: Net, x: Tensor) -> Tensor:
 REASONS: dict[str, tuple[Callable[[Net, Tensor], Tensor], dict[str, nn.Module]]] = {
     "pixel_shuffle does not find the channels in dimension 1": (lambda n, x: F.pixel_shuffle(nhwc(n.a(x)), 1), {}),
     "pixel_unshuffle does not find the channels in dimension 1": (lambda n, x: F.pixel_unshuffle(nhwc(n.a(x)), 2), {}),
-    "avg_pool2d does not keep the channels in dimension 1": (lambda n, x: F.avg_pool2d(nhwc(n.a(x)), 2), {}),
+    "avg_pool2d does not find the channels in dimension 1": (lambda n, x: F.avg_pool2d(nhwc(n.a(x)), 2), {}),
     "'p' (PReLU) has parameters for something else than channels": (
         lambda n, x: n.p(nhwc(n.a(x))),
         {"p": nn.PReLU(6)},
@@ -57,7 +57,7 @@ REASONS: dict[str, tuple[Callable[[Net, Tensor], Tensor], dict[str, nn.Module]]]
     "pad pads channels by constant": (lambda n, x: F.pad(n.a(x), (0, 0, 0, 0, -1, 0)), {}),
     "'b' (Conv2d) reads channels that are not in one dimension": (lambda n, x: n.b(nhwc(n.a(x))), {}),
     "softmax runs over channels": (lambda n, x: n.a(x).softmax(1), {}),
-    "view takes a size that is computed in a way without a rule": (computed_size, {}),
+    "view uses the number of channels": (computed_size, {}),
     "conv2d with a computed weight has no channel rule": (lambda n, x: F.conv2d(n.a(x), n.b.weight * 2), {}),
     "conv2d of an input without a batch dimension has no rule": (
         lambda n, x: F.conv2d(n.a(x)[0], n.b.weight),

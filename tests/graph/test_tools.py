@@ -131,6 +131,7 @@ def _train_one_step(rank: int, world: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_ddp_with_two_processes_agrees(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(_train_one_step, (2, str(tmp_path)), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))

@@ -59,17 +59,21 @@ def test_one_of_each_family_is_cut_exactly(name: str, size: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_model_traces_and_every_hidden_convolution_has_a_site(name: str) -> None:
-    size = 224 if name.startswith((*TRANSFORMERS, "alexnet")) else 128
+    size = 224 if name.startswith((*TRANSFORMERS, "alexnet")) else 299 if name == "inception_v3" else 128
     model = build(name)
     graph = trace(model, torch.zeros(2, 3, size, size))
     if name.startswith(TRANSFORMERS):
         return
     covered = {part.owner for site in graph.sites for part in site.parts}
     hidden = [n for n, m in model.named_modules() if isinstance(m, _ConvNd)]
-    missing = [n for n in hidden if n not in covered and graph.frozen.get(n) != "the network's output"]
+    reasons = {n: graph.frozen[n] for n in hidden if n not in covered}
     if name.startswith("shufflenet"):  # the outputs of its units are bound by repeated halving: see docs/graph.md
-        missing = [n for n in missing if "bound to each other" not in graph.frozen[n]]
-    assert missing == []
+        reasons = {n: reason for n, reason in reasons.items() if "bound to each other" not in reason}
+    if name.startswith("convnext"):  # every convolution is read by a layer norm over channels
+        assert list(reasons) == hidden
+        assert "normalises over channels" in reasons[hidden[0]]
+        return
+    assert reasons == {}
 
 
 def test_the_pruned_model_is_a_model_like_any_other() -> None:

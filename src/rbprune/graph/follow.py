@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from rbprune.errors import UnprunableError
 from rbprune.graph.hooks import Hooked, passed
+from rbprune.graph.rules import is_layer
 
 _PARAMETRIZED = "torch.nn.utils.parametrize"
 
@@ -72,7 +73,7 @@ class _Tracer(fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if module_qualified_name in self.leaves:
+        if module_qualified_name in self.leaves or is_layer(m):
             return True
         kind = next(base for base in type(m).__mro__ if base.__module__ != _PARAMETRIZED)
         library = kind.__module__.startswith(("torch.nn", "torch.ao.nn"))

@@ -90,6 +90,8 @@ def _cut(holder: nn.Module, leaf: str, dim: int, keep: Tensor, optimizer: torch.
             _follow(optimizer, old, parameter, dim, index)
     else:
         setattr(holder, leaf, new)
+    if isinstance(holder, _NormBase):
+        holder.num_features = len(index)
 
 
 def set_width(module: Any, role: Role, width: int) -> None:
@@ -108,6 +110,8 @@ def set_width(module: Any, role: Role, width: int) -> None:
         module.num_channels, module.num_groups = width, width // each
     elif isinstance(module, nn.PReLU):
         module.num_parameters = width
+    elif type(module).__name__ == "BlurPool2d":
+        module.channels = width
 
 
 def _follow(optimizer: torch.optim.Optimizer, old: Tensor, new: nn.Parameter, dim: int, keep: Tensor) -> None:

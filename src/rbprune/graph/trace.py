@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import UninitializedParameter
 from torch.utils._pytree import tree_leaves
 
@@ -17,7 +18,7 @@ from rbprune.graph.guard import untouched
 from rbprune.graph.hooks import find_hooks, judge
 from rbprune.graph.ids import FROZEN, compact
 from rbprune.graph.residual import find_blocks
-from rbprune.graph.rules import carry
+from rbprune.graph.rules import carry, counts
 from rbprune.graph.rules.layers import parameter
 from rbprune.graph.shapes import note_shapes
 from rbprune.graph.sites import Site, collect
@@ -31,6 +32,7 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     modules whose output channels must all stay. The model and the random state are unchanged afterwards, also when this
     raises.
 
+    >>> import torch
     >>> graph = trace(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
     >>> [(site.name, site.channels, site.consumers) for site in graph.sites]
     [('0', 3, ['2'])]
@@ -100,7 +102,7 @@ def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:
 
 
 def _walk(walk: Walk, graph: fx.Graph) -> None:
-    env = walk.env
+    env: dict[fx.Node, Any] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
             env[node] = walk.frozen_like(node.meta["like"])
@@ -114,6 +116,7 @@ def _walk(walk: Walk, graph: fx.Graph) -> None:
             for ids in tree_leaves(args):
                 if isinstance(ids, Tensor):
                     walk.ids.freeze(ids, "the network's output")
+            counts.freeze(walk, node, counts.used(walk, node))
             continue
         try:
             env[node] = carry(walk, node, args, kwargs)
@@ -124,17 +127,23 @@ def _walk(walk: Walk, graph: fx.Graph) -> None:
 
 
 def _frozen(walk: Walk, sites: list[Site]) -> dict[str, str]:
-    """Why some or all outputs of a layer stay."""
+    """Why some or all outputs of a layer stay, or all of it."""
     reasons = walk.ids.reasons()
-    open_to_removal = {name for site in sites for name in site.producers}
+    covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
     frozen = {}
     for (owner, role), axis in walk.axes.items():
-        if role == "out":
+        if role == "out" or (role == "along" and isinstance(walk.modules.get(owner), _ConvNd)):
             reason = next((reasons[i] for i in axis.ids.tolist() if i in reasons), None)
-            if reason is None and owner not in open_to_removal:
+            if reason is None and bool((axis.ids == FROZEN).any()):
+                reason = "it carries channels that cannot be removed"
+            if reason is None and owner not in covered:
                 reason = "its channels are bound to each other by sizes written into the model, so none can go alone"
             if reason is not None:
                 frozen[owner] = reason
+    for name, module in walk.modules.items():
+        if isinstance(module, _ConvNd | nn.Linear) and not {(name, "out"), (name, "along")} & walk.axes.keys():
+            unseen = "the graph does not see it: it is not called, or only inside an operation without a rule"
+            frozen[name] = walk.bound.get(id(module._parameters.get("weight")), unseen)
     return frozen
 
 

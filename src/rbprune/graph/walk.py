@@ -24,10 +24,10 @@ class Walk:
         self.makers: dict[str, fx.Node] = {}
         self.applied: dict[str, int] = {}
         """How many output positions each weighted layer computes for one example."""
-        self.env: dict[fx.Node, Any] = {}
-        """What each node of the graph gave, with identities in place of activations."""
         self.bound: dict[int, str] = {}
         """Tensors (by id) that something without a rule uses, each with the reason."""
+        self.counts: dict[fx.Node, Any] = {}
+        """For each number that is a size, the channels it counts (see rules/counts.py)."""
         self.sums: list[tuple[fx.Node, fx.Node, fx.Node, Tensor]] = []
 
     def frozen_like(self, like: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -13,22 +14,32 @@ from rbprune.graph.walk import Walk
 
 
 def channelwise(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Activation, pooling, dropout, interpolation: every channel on its own; space may change."""
+    """Activation, dropout: every value or channel on its own, wherever the channels are."""
     like = node.meta["like"]
     if not isinstance(like, Tensor) or any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
         return walk.refuse(node, (x, args, kwargs), f"{walk.describe(node)} of several tensors has no channel rule")
-    if x.shape == like.shape and not _sees_neighbours(walk, node):
-        return x
+    return x
+
+
+def spatial(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Pooling, padding, interpolation: neighbours in space meet, so channels may be nowhere but in dimension 1."""
     vector = along(x, 1)
-    if vector is None or like.dim() < 2 or len(vector) != like.shape[1]:
-        return walk.refuse(node, (x,), f"{walk.describe(node)} does not keep the channels in dimension 1")
-    return spread(vector, 1, like.shape)
+    if vector is None or x.dim() != _space(walk, node, x) + 2:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} does not find the channels in dimension 1")
+    kept, like = channelwise(walk, node, x, *args, **kwargs), node.meta["like"]
+    return spread(vector, 1, like.shape) if isinstance(like, Tensor) else kept
 
 
-def _sees_neighbours(walk: Walk, node: fx.Node) -> bool:
-    """Whether an operation mixes all dimensions but the first two (pooling and the like)."""
-    name = type(walk.modules[str(node.target)]).__name__ if node.op == "call_module" else walk.describe(node)
-    return any(word in name.lower() for word in ("pool", "interpolate", "upsampl", "pad"))
+def _space(walk: Walk, node: fx.Node, x: Tensor) -> int:
+    """In how many dimensions an operation sees neighbours: a MaxPool2d takes its last two, with or without a batch."""
+    kinds = type(walk.modules[str(node.target)]).__mro__ if node.op == "call_module" else (node.target,)
+    found = re.search(r"([123])d", " ".join(getattr(kind, "__name__", str(kind)) for kind in kinds))
+    return int(found[1]) if found else x.dim() - 2
+
+
+def spatial_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """The same as a module."""
+    return spatial(walk, node, x)
 
 
 def channelwise_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor, *args: Any) -> Any:
@@ -42,14 +53,15 @@ def channelwise_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor, 
 
 
 def over_dimension(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Softmax and the like: exact as long as they do not run over channels."""
-    if not isinstance(dim, int) or varies(x, dim):
+    """Softmax and the like: what they run over goes together, so they may not run over all channels."""
+    if not isinstance(dim, int) or (varies(x, dim) and along(x, dim) is not None):
         return walk.refuse(node, (x,), f"{walk.describe(node)} runs over channels")
+    walk.ids.merge(x, x.narrow(dim, 0, 1))
     return x
 
 
-def normalize(walk: Walk, node: fx.Node, x: Tensor, p: float = 2.0, dim: int = 1, *args: Any, **kwargs: Any) -> Any:
-    """F.normalize."""
+def normalize(walk: Walk, node: fx.Node, x: Tensor, p: Any = 2.0, dim: Any = 1, *args: Any, **kwargs: Any) -> Any:
+    """F.normalize, whose second argument is the norm."""
     return over_dimension(walk, node, x, dim)
 
 
@@ -89,14 +101,14 @@ def binary(walk: Walk, node: fx.Node, x: Any, y: Any, **kwargs: Any) -> Any:
                 return b.expand(node.meta["like"].shape)
             return walk.refuse(node, (x, y), f"{walk.describe(node)} mixes channels")
     walk.ids.merge(x, y)
-    frozen = _freeze_partners(walk, node, x, y)
+    frozen = freeze_partners(walk, node, x, y)
     if walk.describe(node).startswith(("add", "iadd")):
         walk.sums.append((node, node.args[0], node.args[1], x))  # type: ignore[arg-type]
     result = torch.maximum(*torch.broadcast_tensors(x, y)) if frozen else torch.broadcast_tensors(x, y)[0]
     return result.expand(node.meta["like"].shape)
 
 
-def _freeze_partners(walk: Walk, node: fx.Node, x: Tensor, y: Tensor) -> bool:
+def freeze_partners(walk: Walk, node: fx.Node, x: Tensor, y: Tensor) -> bool:
     """A channel that meets something frozen is frozen, with a reason of its own."""
     x, y = compact(*torch.broadcast_tensors(x, y))
     met = (x == FROZEN) | (y == FROZEN)

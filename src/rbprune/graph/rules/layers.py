@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from rbprune.graph.ids import FROZEN, along, spread, varies
+from rbprune.graph.ids import FROZEN, along, compact, spread, varies
 from rbprune.graph.walk import Walk
 
 
@@ -109,6 +109,22 @@ def batch_norm(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
         return walk.refuse(node, (x,), f"{walk.describe(node)} normalises channels that are not in dimension 1")
     names = ("weight", "bias", "running_mean", "running_var")
     walk.axis(name, "along", vector, tuple((f"{name}.{n}", 0) for n in names))
+    return x
+
+
+def functional_batch_norm(
+    walk: Walk, node: fx.Node, x: Tensor, *statistics: Any, weight: Any = None, bias: Any = None, **kwargs: Any
+) -> Any:
+    """F.batch_norm: statistics and parameters, where they are the model's, follow the channels."""
+    named = (kwargs.get("running_mean"), kwargs.get("running_var"), weight, bias)
+    vector = along(x, 1)
+    if vector is None:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} normalises channels that are not in dimension 1")
+    for tensor in (*statistics, *named):
+        if isinstance(tensor, Tensor):
+            if bool((compact(tensor)[0] == FROZEN).any()):
+                walk.ids.freeze(x, walk.place(node, f"{walk.describe(node)} with parameters that are computed"))
+            walk.ids.merge(vector, tensor)
     return x
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import fx, nn
+import torch
+from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.utils._pytree import tree_leaves
 
-from rbprune.graph.rules import elementwise, layers, shape
+from rbprune.graph.rules import counts, elementwise, layers, shape
+from rbprune.graph.rules.timm_layers import timm_rule
 from rbprune.graph.walk import Walk
 
 Rule = Callable[..., Any]
@@ -33,10 +36,10 @@ BY_NAME: dict[str, Rule] = {
         "hardtanh_ sigmoid sigmoid_ tanh tanh_ softplus softsign tanhshrink hardshrink softshrink threshold logsigmoid "
         "dropout dropout1d dropout2d dropout3d dropout_ alpha_dropout feature_dropout stochastic_depth drop_path "
         "clone detach contiguous float double half bfloat16 to type_as abs neg exp log log1p sqrt rsqrt square pow "
-        "reciprocal clamp clamp_ clip sin cos erf sign floor ceil round nan_to_num interpolate upsample",
+        "reciprocal clamp clamp_ clip sin cos erf sign floor ceil round nan_to_num",
         elementwise.channelwise,
     ),
-    **_words(" ".join(_POOLS), elementwise.channelwise),
+    **_words(" ".join([*_POOLS, "interpolate", "upsample"]), elementwise.spatial),
     **_words("softmax log_softmax cumsum", elementwise.over_dimension),
     **_words("new_empty new_zeros new_ones new_full", elementwise.fixed),
     **_words("mean sum amax amin", elementwise.reduction),
@@ -45,22 +48,26 @@ BY_NAME: dict[str, Rule] = {
         "floordiv mod eq ne lt le gt ge not_ and_ or_ is_ size dim numel len getattr _assert int max min",
         elementwise.plain,
     ),
-    **_words("permute transpose t squeeze unsqueeze movedim swapaxes stack", shape.same),
+    **_words("permute transpose t unsqueeze movedim swapaxes swapdims stack", shape.same),
     **_words("view reshape", shape.reshape),
     **_words("cat concat concatenate", shape.concatenate),
     **{
+        "normalize": elementwise.normalize,
         "flatten": shape.flatten,
         "chunk": shape.chunk,
         "split": shape.split,
         "getitem": shape.getitem,
         "setitem": shape.setitem,
-        "normalize": elementwise.normalize,
         "pad": shape.pad,
         "_pad": shape.pad,
         "pixel_shuffle": shape.pixel_shuffle,
         "pixel_unshuffle": shape.pixel_unshuffle,
         "channel_shuffle": shape.channel_shuffle,
+        "squeeze": shape.squeeze,
         "expand": shape.expand,
+        "expand_as": shape.expand_as,
+        "unbind": shape.unbind,
+        "batch_norm": layers.functional_batch_norm,
         "layer_norm": layers.layer_norm,
     },
     **_words("conv1d conv2d conv3d linear", layers.functional_layer),
@@ -71,13 +78,13 @@ _PADS = [
 ]
 _ACTIVATIONS = (
     "ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Hardswish Hardsigmoid Hardtanh Sigmoid Tanh Softplus Softsign "
-    "PReLU RReLU Tanhshrink Hardshrink Softshrink Threshold LogSigmoid Identity Upsample UpsamplingNearest2d "
-    "UpsamplingBilinear2d Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout"
+    "PReLU RReLU Tanhshrink Hardshrink Softshrink Threshold LogSigmoid Identity "
+    "Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout"
 )
 _POOL_MODULES = [f"{kind}Pool{d}d" for kind in ("Max", "Avg", "AdaptiveAvg", "AdaptiveMax", "LP") for d in _DIMENSIONS]
-_CHANNELWISE = tuple(
-    getattr(nn, name) for name in [*_ACTIVATIONS.split(" "), *_POOL_MODULES, *_PADS] if hasattr(nn, name)
-)
+_UPSAMPLING = ["Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d"]
+_CHANNELWISE = tuple(getattr(nn, name) for name in _ACTIVATIONS.split())
+_SPATIAL = tuple(getattr(nn, name) for name in [*_POOL_MODULES, *_PADS, *_UPSAMPLING] if hasattr(nn, name))
 
 BY_MODULE: list[tuple[Any, Rule]] = [
     (nn.SyncBatchNorm, layers.batch_norm),
@@ -88,6 +95,7 @@ BY_MODULE: list[tuple[Any, Rule]] = [
     (nn.GroupNorm, layers.group_norm),
     (nn.LayerNorm, layers.layer_norm_module),
     (_CHANNELWISE, elementwise.channelwise_module),
+    (_SPATIAL, elementwise.spatial_module),
     ((nn.Softmax, nn.LogSoftmax), elementwise.over_dimension_module),
     (nn.Flatten, shape.flatten_module),
     (nn.PixelShuffle, shape.pixel_shuffle_module),
@@ -111,12 +119,15 @@ def register_rule(operation: Any, rule: Rule) -> None:
     _OWN[operation] = rule
 
 
+_FOLLOW_COUNTS = (shape.reshape, shape.split, shape.expand)
+"""Rules that know what to do with a size that changes when channels go."""
+
+
 def _find(walk: Walk, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
     if node.op == "call_module":
         module = walk.modules[str(node.target)]
-        for kind in type(module).__mro__:
-            if kind in _OWN:
-                return _OWN[kind], (module,)
+        if own := _own_rule(module):
+            return own, (module,)
         if "forward" in vars(module) or type(module).forward is not _library_forward(type(module)):
             return None, ()
         return next((rule for kind, rule in BY_MODULE if isinstance(module, kind)), None), (module,)
@@ -129,6 +140,17 @@ def _find(walk: Walk, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
     return (BY_NAME.get(getattr(node.target, "__name__", "")) if known else None), ()
 
 
+def _own_rule(module: nn.Module) -> Rule | None:
+    """A rule that was taught for the module's class, or one for a layer of timm."""
+    taught = next((_OWN[kind] for kind in type(module).__mro__ if kind in _OWN), None)
+    return taught or (None if "forward" in vars(module) else timm_rule(module))
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Whether a module that is not torch's own has a rule, so that nobody need look inside."""
+    return _own_rule(module) is not None
+
+
 def _library_forward(kind: type[nn.Module]) -> Any:
     """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
     bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
@@ -139,9 +161,21 @@ def _library_forward(kind: type[nn.Module]) -> Any:
 def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
     """The identities of a node's result."""
     rule, extra = _find(walk, node)
+    counts.note(walk, node, args)
+    like = node.meta["like"]
+    computes = any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs, like)))
+    if (computes or node.target is torch._assert) and rule not in _FOLLOW_COUNTS:
+        counts.freeze(walk, node, counts.used(walk, node))
     if rule is None:
         why = f" and cannot be followed: {node.meta['why']}" if "why" in node.meta else ""
         return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} has no channel rule{why}")
     if kwargs.get("out") is not None:
         return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} with out= has no channel rule")
-    return rule(walk, node, *extra, *args, **kwargs)
+    try:
+        result = rule(walk, node, *extra, *args, **kwargs)
+    except Exception:
+        counts.freeze(walk, node, counts.used(walk, node))
+        raise
+    if isinstance(like, Tensor) and result.shape != like.shape:
+        raise ValueError(f"the rule of {walk.describe(node)} makes {tuple(result.shape)}, not {tuple(like.shape)}")
+    return result

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from rbprune.graph.ids import FROZEN, along, compact, spread, varies
-from rbprune.graph.rules.elementwise import call
+from rbprune.graph.ids import FROZEN, along, spread, varies
+from rbprune.graph.rules import counts
+from rbprune.graph.rules.elementwise import call, freeze_partners
 from rbprune.graph.walk import Walk
 
 
@@ -39,55 +40,25 @@ def reshape(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> 
     written = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
     moving = [d for d in range(result.dim()) if varies(result, d)]
     free = []
-    for d in moving:
-        size = written[d]
-        if isinstance(size, fx.Node) and not _is_size(size):
-            return walk.refuse(
-                node, (x,), f"{walk.describe(node)} takes a size that is computed in a way without a rule"
-            )
-        if (isinstance(size, fx.Node) and _follows(walk, size, x, along(result, d))) or size == -1:
+    for d, size in enumerate(written):
+        used = counts.of(walk, size)
+        vector = along(result, d) if _is_whole(size) else None
+        following = d in moving and bool(used) and _is_size(size) and counts.follows(walk, used, x, vector)
+        if used and not following:
+            counts.freeze(walk, node, used)
+        if following or (d in moving and isinstance(size, int) and size == -1):
             free.append(d)
-        else:
+        elif d in moving:
             walk.ids.merge(result, result.narrow(d, 0, 1))
     if not moving or len(free) == 1:
         return result
     return walk.refuse(node, (x,), f"{walk.describe(node)} fixes the number of channels: {tuple(result.shape)}")
 
 
-def _follows(walk: Walk, size: fx.Node, x: Tensor, vector: Tensor | None) -> bool:
-    """Whether a size that is taken from a tensor changes as the channels of ``x`` do.
-
-    It does where that tensor has the same channels. The size of other channels is bound to these, index by index;
-    anything else is a fixed number.
-    """
-    measured = [(walk.env.get(source), dim) for source, dim in _measured(size)]
-    moving = [(t, dim) for t, dim in measured if isinstance(t, Tensor) and dim is not None and varies(t, dim)]
-    if len(moving) != 1 or any(not isinstance(t, Tensor) or dim is None for t, dim in measured):
-        return False
-    ids, dim = moving[0]
-    if torch.equal(compact(ids)[0].unique(), compact(x)[0].unique()):
-        return True
-    other = along(ids, dim)
-    if size.target in (operator.floordiv, operator.mul) or other is None or vector is None or len(other) != len(vector):
-        return False
-    walk.ids.merge(other, vector)
-    return True
-
-
-def _measured(size: Any) -> list[tuple[fx.Node, int | None]]:
-    """The tensors whose sizes make up a number, each with the dimension."""
-    if size.op == "call_method":
-        return [(size.args[0], size.args[1] if len(size.args) > 1 else size.kwargs.get("dim"))]
-    if size.target is getattr:
-        return [(size.args[0], None)]
-    inner = [pair for source in size.all_input_nodes for pair in _measured(source)]
-    if size.target is operator.getitem:
-        return [(source, size.args[1] if isinstance(size.args[1], int) else None) for source, _ in inner]
-    return inner
-
-
 def _is_size(node: Any) -> bool:
-    """Whether a number is the size of a tensor, or such a size divided or multiplied by a written number."""
+    """Whether a number is the size of a tensor, or such a size divided by a written number or multiplied."""
+    if not isinstance(node, fx.Node):
+        return False
     if node.op == "call_method" and node.target == "size":
         return True
     if node.op != "call_function":
@@ -99,6 +70,11 @@ def _is_size(node: Any) -> bool:
     if node.target in (operator.floordiv, operator.mul, operator.getitem):
         return all(_is_size(a) for a in node.all_input_nodes)
     return False
+
+
+def _is_whole(node: Any) -> bool:
+    """Whether a number is the size of a tensor as it is."""
+    return _is_size(node) and node.target not in (operator.floordiv, operator.mul)
 
 
 def unflatten_groups(walk: Walk, ids: Tensor, dim: int, groups: int, size: int) -> None:
@@ -120,12 +96,15 @@ def chunk(walk: Walk, node: fx.Node, x: Tensor, chunks: int, dim: int = 0) -> An
 def split(walk: Walk, node: fx.Node, x: Tensor, size: Any, dim: int = 0) -> Any:
     """Parts of a written size, or of a size that follows the channels."""
     dim = dim % x.dim()
+    used = counts.used(walk, node)
     if varies(x, dim):
         given = node.args[1] if len(node.args) > 1 else next(iter(node.kwargs.values()))
-        follows = isinstance(given, fx.Node) and _is_size(given) and _follows(walk, given, x, None)
-        if not (follows and x.shape[dim] % size == 0):
-            return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
-        unflatten_groups(walk, x, dim, x.shape[dim] // size, size)
+        if used and _is_size(given) and x.shape[dim] % size == 0 and counts.follows(walk, used, x):
+            unflatten_groups(walk, x, dim, x.shape[dim] // size, size)
+            return x.split(size, dim)
+        counts.freeze(walk, node, used)
+        return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
+    counts.freeze(walk, node, used)
     return x.split(size, dim)
 
 
@@ -142,10 +121,21 @@ def getitem(walk: Walk, node: fx.Node, x: Any, index: Any) -> Any:
     for part in parts:
         if part is None:
             continue
-        if not isinstance(part, slice | int) or (part != slice(None) and varies(x, d)):
+        if not isinstance(part, slice | int) or (varies(x, d) and not _takes_all(part, x.shape[d])):
             return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
         d += 1
     return x[index]
+
+
+def _takes_all(part: Any, size: int) -> bool:
+    """Whether an index takes everything there is, now and when there is less.
+
+    >>> _takes_all(slice(None, 8), 8), _takes_all(slice(1, 8), 8), _takes_all(slice(None, 7), 8), _takes_all(0, 1)
+    (True, False, False, False)
+    """
+    if not isinstance(part, slice) or part.step not in (None, 1) or part.start not in (None, 0):
+        return False
+    return part.stop is None or part.stop >= size
 
 
 def setitem(walk: Walk, node: fx.Node, x: Tensor, index: Any, value: Any) -> None:
@@ -154,6 +144,13 @@ def setitem(walk: Walk, node: fx.Node, x: Tensor, index: Any, value: Any) -> Non
         walk.refuse(node, (x, value), f"{walk.describe(node)} writes into channels")
     else:
         getitem(walk, node, x, index)
+
+
+def unbind(walk: Walk, node: fx.Node, x: Tensor, dim: int = 0) -> Any:
+    """One tensor for each position of a dimension that holds no channels."""
+    if varies(x, dim):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
+    return x.unbind(dim)
 
 
 def concatenate(walk: Walk, node: fx.Node, tensors: Any, dim: int = 0, **kwargs: Any) -> Any:
@@ -216,11 +213,53 @@ def channel_shuffle_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tens
     return channel_shuffle(walk, node, x, module.groups)  # type: ignore[arg-type]
 
 
+def squeeze(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """squeeze of dimensions that are named: without, the channels would go too when only one is left."""
+    if not args and not kwargs and any(varies(x, d) for d in range(x.dim())):
+        return walk.refuse(node, (x,), "squeeze() would drop the dimension of a single channel: name the dimension")
+    return x.squeeze(*args, **kwargs)
+
+
 def expand(walk: Walk, node: fx.Node, x: Tensor, *sizes: Any) -> Any:
-    """expand along dimensions of size one."""
+    """expand along dimensions of size one; the result follows the channels whose number it takes."""
     shape = node.meta["like"].shape
     given = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
-    kept = zip(given[::-1], range(x.dim())[::-1], strict=False)
-    if any(isinstance(size, int) and size != -1 and varies(x, d) for size, d in kept):
-        return walk.refuse(node, (x,), f"{walk.describe(node)} fixes the number of channels: {tuple(shape)}")
-    return x.expand(shape)
+    other = torch.full((), FROZEN).expand(shape)
+    if len(given) != len(shape):  # a whole shape in one argument
+        counts.freeze(walk, node, counts.used(walk, node))
+        return _expanded(walk, node, x, other, list(range(len(shape))))
+    following: int | None = None
+    fixed = []
+    for d, size in enumerate(given):
+        used = counts.of(walk, size)
+        if following is None and _is_whole(size) and len(used) == 1 and len(used[0]) == shape[d]:
+            following, other = d, spread(used[0], d, shape)
+        elif size != -1:
+            fixed.append(d)
+            counts.freeze(walk, node, used)
+    return _expanded(walk, node, x, other, fixed)
+
+
+def expand_as(walk: Walk, node: fx.Node, x: Tensor, other: Tensor) -> Any:
+    """expand to the shape of another tensor."""
+    return _expanded(walk, node, x, other, [d for d in range(other.dim()) if not varies(other, d)])
+
+
+def _expanded(walk: Walk, node: fx.Node, x: Tensor, other: Tensor, fixed: list[int]) -> Any:
+    """One value that is spread over channels stays, and its copies are the channels it is spread over.
+
+    ``fixed`` are the dimensions whose size does not change when channels of ``x`` go.
+    """
+    x = x.view([1] * (other.dim() - x.dim()) + list(x.shape))
+    if any(varies(x, d) for d in fixed):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} fixes the number of channels: {tuple(other.shape)}")
+    moving = [d for d in range(other.dim()) if varies(other, d)]
+    if all(x.shape[d] == other.shape[d] for d in moving):
+        if moving:
+            walk.ids.merge(x, other)
+            freeze_partners(walk, node, x, other)
+        return x.expand(other.shape)
+    if any(varies(x, d) for d in range(x.dim())):
+        return walk.refuse(node, (x, other), f"{walk.describe(node)} mixes channels")
+    walk.ids.freeze(x, walk.place(node, f"{walk.describe(node)} spreads it over channels"))
+    return other

@@ -1,0 +1,96 @@
+"""Layers of timm with a forward of their own, by class name, so that timm need not be installed.
+
+The graph does not look inside a module that has a rule here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.conv import _ConvNd
+
+from rbprune.graph.ids import FROZEN, along, spread
+from rbprune.graph.rules.elementwise import channelwise, spatial
+from rbprune.graph.rules.layers import batch_norm, convolution, group_norm, linear
+from rbprune.graph.sites import Role
+from rbprune.graph.walk import Walk
+
+
+def standardised(walk: Walk, node: fx.Node, module: _ConvNd, x: Tensor) -> Any:
+    """Every filter is standardised over its inputs: one input less changes it, one filter less changes no other."""
+    depthwise = module.groups > 1 and module.groups == module.in_channels
+    if not depthwise:
+        reason = f"{walk.describe(node)} standardises its filters over input channels: one less changes the others"
+        walk.ids.freeze(x, walk.place(node, reason))
+        x = torch.full((), FROZEN).expand(x.shape)
+    result = convolution(walk, node, module, x)
+    key: tuple[str, Role] = (str(node.target), "along" if depthwise else "out")
+    gain = (f"{node.target}.gain", 0)
+    if hasattr(module, "gain") and gain not in walk.axes[key].tensors:
+        walk.axes[key] = replace(walk.axes[key], tensors=(*walk.axes[key].tensors, gain))
+    return result
+
+
+def normalised_and_activated(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """Batch or group normalisation with dropout and activation in one module."""
+    inner = [m for m in (getattr(module, "drop", None), getattr(module, "act", None)) if m is not None]
+    if not all(_is_pointwise(m) for m in inner):
+        kinds = ", ".join(type(m).__name__ for m in inner)
+        return walk.refuse(node, (x,), f"{walk.describe(node)} holds a {kinds} without a rule")
+    return group_norm(walk, node, module, x) if isinstance(module, nn.GroupNorm) else batch_norm(walk, node, module, x)
+
+
+def blur_pool(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """A fixed filter for each channel."""
+    vector = along(x, 1)
+    if vector is None:
+        return walk.refuse(node, (x,), f"{walk.describe(node)} does not find the channels in dimension 1")
+    if getattr(module, "channels", None) is not None:
+        walk.axis(str(node.target), "along", vector, ((f"{node.target}.filt", 0),))
+    return spread(vector, 1, node.meta["like"].shape)
+
+
+def _pointwise(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    return channelwise(walk, node, x)
+
+
+def _spatial(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    return spatial(walk, node, x)
+
+
+_POINTWISE = (
+    *("Swish", "Mish", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "HardMish", "GELU", "GELUTanh", "QuickGELU"),
+    *("SwishMe", "MishMe", "HardSwishMe", "HardSigmoidMe", "HardMishMe", "DropPath"),
+)
+_TORCH_POINTWISE = (
+    *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish),
+    *(nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Dropout, nn.Dropout2d),
+)
+
+BY_CLASS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(_POINTWISE, _pointwise),
+    **dict.fromkeys(("AvgPool2dSame", "MaxPool2dSame"), _spatial),
+    **dict.fromkeys(("StdConv2d", "StdConv2dSame", "ScaledStdConv2d", "ScaledStdConv2dSame"), standardised),
+    **dict.fromkeys(("BatchNormAct2d", "SyncBatchNormAct", "GroupNormAct"), normalised_and_activated),
+    "Conv2dSame": convolution,
+    "Linear": linear,
+    "BlurPool2d": blur_pool,
+}
+
+
+def timm_rule(module: nn.Module) -> Callable[..., Any] | None:
+    """The rule of a layer that timm defines.
+
+    >>> timm_rule(nn.Conv2d(1, 1, 1)) is None
+    True
+    """
+    kind = type(module)
+    return BY_CLASS.get(kind.__name__) if kind.__module__.startswith("timm.layers.") else None
+
+
+def _is_pointwise(module: nn.Module) -> bool:
+    return timm_rule(module) is _pointwise or type(module) in _TORCH_POINTWISE
