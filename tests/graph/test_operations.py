@@ -523,6 +523,13 @@ def test_a_batch_norm_with_a_forward_of_its_own_is_left_as_it_was() -> None:
     assert model(torch.randn(2, 3, 5, 5)).shape == (2, 2, 5, 5)
 
 
+def test_a_number_of_channels_that_is_returned_does_not_change() -> None:
+    model = Net(lambda n, x: (n.b(y := n.a(x)), y.size(1)), a=conv(3, 6), b=conv(6, 2))
+    graph = trace(model, torch.zeros(2, 3, 5, 5))
+    assert graph.sites == []
+    assert "output uses the number of channels" in graph.frozen["a"]
+
+
 def test_auxiliary_heads_are_cut_with_the_rest() -> None:
     class Aux(nn.Module):
         def __init__(self) -> None:
