@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
-from rbprune.graph import ChannelGraph
+from rbprune.graph import ChannelGraph, Plan
 
 
 def tiny_cnn(channels: int = 6) -> nn.Sequential:
@@ -61,3 +62,32 @@ def relative_error(a: Tensor, b: Tensor) -> float:
     """Largest difference over largest value."""
     a, b = a.detach(), b.detach()
     return float((a - b).abs().max() / a.abs().max().clamp_min(1e-30))
+
+
+def left_alone(model: nn.Module, graph: ChannelGraph) -> dict[str, str]:
+    """Convolutions that belong to no site, each with its reason."""
+    covered = {part.owner for site in graph.sites for part in site.parts}
+    missing = [n for n, m in model.named_modules() if isinstance(m, _ConvNd) and n not in covered]
+    return {name: graph.frozen[name] for name in missing}
+
+
+def check_cut(graph: ChannelGraph, drop: dict[str, list[int]], x: Tensor) -> Plan:
+    """Cut, and assert that the outputs and all gradients are those of the masked network."""
+    model = graph.model
+    with graph.mask(drop):
+        masked = model(x)
+        masked.square().sum().backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    plan = graph.remove(drop)
+    removed = model(x)
+    removed.square().sum().backward()
+    assert relative_error(masked, removed) < 1e-9
+    for n, p in model.named_parameters():
+        kept = gradients[n]
+        for dim, positions in plan.tensors.get(n, {}).items():
+            kept = kept.index_select(int(dim), torch.tensor(positions))
+        assert p.grad is not None
+        assert kept.shape == p.shape
+        assert float((kept - p.grad).abs().max()) < 1e-8 * max(1.0, float(kept.abs().max())), n
+    return plan

@@ -6,10 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from rbprune import models, trace
-from tests.networks import random_drop, relative_error, scramble
+from tests.networks import check_cut, left_alone, random_drop, relative_error, scramble
 
 NETWORKS = {"lraspp_mobilenet_v3_large": (), "deeplabv3_mobilenet_v3_large": ("aux",), "fcn_resnet50": ("aux",)}
 
@@ -58,18 +57,13 @@ class UNet(nn.Module):
         return self.head(self.join1(self.rise(two, one, "up1")))
 
 
-def uncovered(model: nn.Module, graph: object) -> list[str]:
-    covered = {part.owner for site in graph.sites for part in site.parts}
-    return [n for n, m in model.named_modules() if isinstance(m, _ConvNd) and n not in covered]
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_output_of_a_segmentation_network_is_the_same_masked_and_cut(name: str) -> None:
     training = name == "deeplabv3_mobilenet_v3_large"
     model = build(name)
     x = torch.randn(2, 3, 40, 48, dtype=torch.float64)
     graph = trace(model, x.float())
-    assert uncovered(model, graph) == []
+    assert left_alone(model, graph) == {}
     drop = random_drop(graph)
     scramble(model).train(training)
     for module in model.modules():
@@ -92,22 +86,8 @@ def test_a_u_net_is_the_same_masked_and_cut(bilinear: bool, training: bool) -> N
     model = scramble(UNet(bilinear)).train(training)
     x = torch.randn(2, 3, 18, 22, dtype=torch.float64)
     graph = trace(model, x)
-    assert uncovered(model, graph) == []
+    assert left_alone(model, graph) == {}
     widths = {"down1.0": 6, "down1.3": 6, "down2.0": 8, "down2.3": 8, "down3.0": 10, "down3.3": 10}
     widths |= {"join2.0": 8, "join2.3": 8, "join1.0": 6, "join1.3": 6} | ({} if bilinear else {"up2": 8, "up1": 6})
     assert {site.name: site.channels for site in graph.sites} == widths
-    drop = random_drop(graph)
-    with graph.mask(drop):
-        masked = model(x)
-        masked.square().sum().backward()
-    wanted = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-    model.zero_grad()
-    plan = graph.remove(drop)
-    removed = model(x)
-    removed.square().sum().backward()
-    assert relative_error(masked, removed) < 1e-9
-    for n, p in model.named_parameters():
-        for dim, positions in plan.tensors.get(n, {}).items():
-            wanted[n] = wanted[n].index_select(int(dim), torch.tensor(positions))
-        assert p.grad is not None
-        assert float((wanted[n] - p.grad).abs().max()) < 1e-8 * max(1.0, float(p.grad.abs().max())), n
+    check_cut(graph, random_drop(graph), x)

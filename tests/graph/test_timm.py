@@ -12,8 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune import apply_plan, models, trace
-from rbprune.graph import ChannelGraph
-from tests.networks import random_drop, relative_error, scramble
+from tests.networks import left_alone, random_drop, relative_error, scramble
 
 WHOLE = (
     *("cspdarknet53", "cspresnet50", "darknet53", "densenet121", "dla34", "dpn48b", "efficientnet_b0"),
@@ -97,13 +96,6 @@ def test_a_layer_of_timm_is_the_same_masked_and_cut(kind: str, training: bool) -
         plan = graph.remove(drop)
         assert relative_error(masked, model(x)) < 1e-9
         assert relative_error(masked, apply_plan(fresh, plan)(x)) < 1e-9
-
-
-def left_alone(model: nn.Module, graph: ChannelGraph) -> dict[str, str]:
-    """Convolutions that belong to no site, each with its reason."""
-    covered = {part.owner for site in graph.sites for part in site.parts}
-    missing = [n for n, m in model.named_modules() if isinstance(m, _ConvNd) and n not in covered]
-    return {name: graph.frozen[name] for name in missing}
 
 
 def scatter(model: nn.Module) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.ids import FROZEN, along, spread
-from rbprune.graph.rules.elementwise import channelwise, spatial
+from rbprune.graph.rules.elementwise import channelwise_module, spatial_module
 from rbprune.graph.rules.layers import batch_norm, convolution, group_norm, linear
 from rbprune.graph.sites import Role
 from rbprune.graph.walk import Walk
@@ -54,14 +54,6 @@ def blur_pool(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
     return spread(vector, 1, node.meta["like"].shape)
 
 
-def _pointwise(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    return channelwise(walk, node, x)
-
-
-def _spatial(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    return spatial(walk, node, x)
-
-
 _POINTWISE = (
     *("Swish", "Mish", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "HardMish", "GELU", "GELUTanh", "QuickGELU"),
     *("SwishMe", "MishMe", "HardSwishMe", "HardSigmoidMe", "HardMishMe", "DropPath"),
@@ -72,8 +64,8 @@ _TORCH_POINTWISE = (
 )
 
 BY_CLASS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(_POINTWISE, _pointwise),
-    **dict.fromkeys(("AvgPool2dSame", "MaxPool2dSame"), _spatial),
+    **dict.fromkeys(_POINTWISE, channelwise_module),
+    **dict.fromkeys(("AvgPool2dSame", "MaxPool2dSame"), spatial_module),
     **dict.fromkeys(("StdConv2d", "StdConv2dSame", "ScaledStdConv2d", "ScaledStdConv2dSame"), standardised),
     **dict.fromkeys(("BatchNormAct2d", "SyncBatchNormAct", "GroupNormAct"), normalised_and_activated),
     "Conv2dSame": convolution,
@@ -93,4 +85,4 @@ def timm_rule(module: nn.Module) -> Callable[..., Any] | None:
 
 
 def _is_pointwise(module: nn.Module) -> bool:
-    return timm_rule(module) is _pointwise or type(module) in _TORCH_POINTWISE
+    return timm_rule(module) is channelwise_module or type(module) in _TORCH_POINTWISE
