@@ -115,9 +115,19 @@ def _groups(channels: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
     found = []
     for count in counts.unique().tolist():
         rows = order[(ends[counts == count] - count).unsqueeze(1) + torch.arange(count)]
-        kinds, kind = torch.unique(number[rows], dim=0, return_inverse=True)
-        for k in range(len(kinds)):
-            members = rows[kind == k]
+        for members in _alike(rows, number[rows]):
             members = members[members[:, 0].argsort()]
-            found.append((int(members[0, 0]), kinds[k], position[members]))
+            found.append((int(members[0, 0]), number[members[0]], position[members]))
     return [(numbers, positions) for _, numbers, positions in sorted(found, key=lambda group: group[0])]
+
+
+def _alike(rows: Tensor, keys: Tensor) -> list[Tensor]:
+    """The rows, those with equal rows of keys together."""
+    weights = torch.randint(1 << 62, (keys.shape[1],), generator=torch.Generator().manual_seed(0))
+    order = (keys * weights).sum(1)  # wraps around, which does no harm: equal keys have equal sums
+    _, kind = torch.unique(order, return_inverse=True)
+    groups = [(rows[kind == k], keys[kind == k]) for k in range(int(kind.max()) + 1)]
+    if any(not torch.equal(group, group[:1].expand_as(group)) for _, group in groups):
+        kinds, kind = torch.unique(keys, dim=0, return_inverse=True)  # sure, but fifty times as long
+        return [rows[kind == k] for k in range(len(kinds))]
+    return [members for members, _ in groups]
