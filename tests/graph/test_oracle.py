@@ -76,3 +76,19 @@ def test_a_channel_shuffle_where_the_peer_is_wrong_is_exact_here() -> None:
     cut_by_peer(other, x, "a", gone)
     with torch.no_grad():
         assert not torch.allclose(other(x), masked)
+
+
+def test_zero_padded_shortcuts_where_the_peer_is_wrong_are_exact_here() -> None:
+    torch.manual_seed(0)
+    model = models.build("resnet20-cifar").double().eval()
+    other = copy.deepcopy(model)
+    x = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    graph = trace(model, x)
+    with torch.no_grad():
+        with graph.mask({"conv1": [2, 5]}):
+            masked = model(x)
+        graph.remove({"conv1": [2, 5]})
+        torch.testing.assert_close(model(x), masked, rtol=1e-9, atol=1e-9)
+    cut_by_peer(other, x, "conv1", [2, 5])
+    with torch.no_grad():
+        assert not torch.allclose(other(x), masked)
