@@ -21,7 +21,7 @@ from rbprune.train.runner import CHECKPOINTS, Feed, Runner
 from rbprune.train.stream import LoaderStream
 from tests.networks import relative_error, stripes, tiny_cnn
 
-RESIDUAL = ("rrbp",)
+RESIDUAL = ("rrbp", "dds-blocks")
 OPTIONS: dict[str, dict[str, Any]] = {
     "rbp": {"rate_lr": 0.3},
     "ibp": {"rate_lr": 0.3},
@@ -32,6 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sbp": {"rate_lr": 0.3, "options": {"kl_weight": 5.0}},
     "bmrs": {"rate_lr": 0.5, "options": {"kl_weight": 20.0}},
     "dds": {"rate_lr": 0.05, "options": {"gamma": 0.5}},
+    "dds-blocks": {"rate_lr": 0.05, "options": {"gamma": 5.0}},
 }
 
 
@@ -122,6 +123,7 @@ def test_it_shrinks_the_network_says_why_and_repeats_itself(method: str, tmp_pat
     assert same(weights(first), weights(resumed))
 
 
+@pytest.mark.filterwarnings("ignore:every channel of")
 @pytest.mark.parametrize("method", METHODS)
 def test_what_it_removes_is_what_it_masks(method: str) -> None:
     """The cut network is the folded one with zeros in place of the channels that went."""

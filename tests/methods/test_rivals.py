@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rbprune import Price, Pruner
+from rbprune import Price, Pruner, models
 from rbprune.errors import ConfigError, UnprunableError
 from rbprune.methods.bc import GaussianWeights
 from rbprune.methods.cp import CPStage
-from rbprune.methods.dds import AcceleratedProximal
+from rbprune.methods.dds import AcceleratedProximal, DDSBlocksStage
 from rbprune.methods.ranking import Taylor
 from rbprune.methods.thinet import ThiNetStage
 from tests.networks import stripes, tiny_cnn
@@ -137,3 +137,25 @@ def test_who_must_be_told_and_who_cannot_be_told() -> None:
         pruner("uniform", tiny_cnn())
     with pytest.raises(ConfigError, match="'rbp' decides layer by layer how much to cut"):
         pruner("rbp", tiny_cnn(), macs_ratio=2.0)
+
+
+def test_a_dead_block_gives_exactly_nothing_and_the_others_fold_their_scale() -> None:
+    torch.manual_seed(0)
+    model = models.build("resnet20-cifar").eval()
+    x = torch.randn(2, 3, 32, 32)
+    found = Pruner(model, x, dataset_size=64, method="dds-blocks", price=Price(nats=20))
+    stage = found.stage(0)
+    assert isinstance(stage, DDSBlocksStage)
+    assert stage.blocks == [f"layer{i}.{j}" for i, j in ((1, 0), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2))]
+    with torch.no_grad():
+        stage.law.scale.uniform_(0.5, 1.5)
+        stage.law.scale[[1, 4]] = 0.0
+        wanted = model(x)
+        with pytest.warns(UserWarning, match="every channel of"):
+            result = stage.finish(batches=[])
+        torch.testing.assert_close(model(x), wanted, rtol=1e-4, atol=1e-4)
+    left = {name: after for name, (_, after) in result.channels.items()}
+    assert left["layer1.1.conv1"] == left["layer2.2.conv1"] == 1
+    assert left["layer1.0.conv1"] == 16
+    with pytest.raises(UnprunableError, match="dds-blocks finds no residual block"):
+        pruner("dds-blocks", tiny_cnn()).stage(0)

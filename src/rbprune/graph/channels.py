@@ -37,9 +37,12 @@ class ChannelGraph:
         frozen: dict[str, str],
         axes: list[Axis],
         applied: dict[str, int],
+        blocks: dict[str, str],
         example_inputs: Any,
     ) -> None:
         self.example_inputs = example_inputs
+        self.blocks = blocks
+        """Residual blocks whose shortcut is the identity, each with the module whose output is added to it."""
         self.model = model
         self.sites = sites
         self.frozen = frozen

@@ -11,13 +11,15 @@ from torch import fx
 class Block:
     """A sum of two branches that come from one fork: the nodes between, the name, and whether it changes the shape.
 
-    ``downsample`` says that the shortcut is anything but the identity.
+    ``downsample`` says that the shortcut is anything but the identity; ``last`` is the module whose output is added to
+    an identity, where there is one.
     """
 
     sum: fx.Node
     nodes: frozenset[fx.Node]
     name: str | None
     downsample: bool
+    last: str | None = None
 
 
 def find_blocks(graph: fx.Graph, sums: list[tuple[fx.Node, fx.Node, fx.Node]]) -> list[Block]:
@@ -40,7 +42,9 @@ def find_blocks(graph: fx.Graph, sums: list[tuple[fx.Node, fx.Node, fx.Node]]) -
         members = [n for n in nodes[order[fork] + 1 :] if between >> order[n] & 1 and above[n] >> order[fork] & 1]
         inside = [str(n.target) for n in members if n.op == "call_module"]
         name = _common_path(inside) if inside else None
-        blocks.append(Block(total, frozenset(members), name, fork not in (left, right)))
+        added = right if fork is left else left
+        last = str(added.target) if fork in (left, right) and added.op == "call_module" else None
+        blocks.append(Block(total, frozenset(members), name, fork not in (left, right), last))
     return sorted(blocks, key=lambda block: len(block.nodes))
 
 

@@ -47,8 +47,9 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     freeze_bound(walk)
     component = walk.ids.components()
     sites = collect(walk.axes.values(), component)
-    _mark_residual(sites, walk, component, graphs[0])
-    return ChannelGraph(model, sites, _frozen(walk, sites), list(walk.axes.values()), applied, example_inputs)
+    blocks = _mark_residual(sites, walk, component, graphs[0])
+    frozen, axes = _frozen(walk, sites), list(walk.axes.values())
+    return ChannelGraph(model, sites, frozen, axes, applied, blocks, example_inputs)
 
 
 def _check(model: nn.Module, keep: Sequence[str]) -> None:
@@ -147,7 +148,8 @@ def _frozen(walk: Walk, sites: list[Site]) -> dict[str, str]:
     return frozen
 
 
-def _mark_residual(sites: list[Site], walk: Walk, component: Tensor, graph: fx.Graph) -> None:
+def _mark_residual(sites: list[Site], walk: Walk, component: Tensor, graph: fx.Graph) -> dict[str, str]:
+    """Note which sites lie in residual blocks; returns those with an identity shortcut, each with its last module."""
     here = set(graph.nodes)
     sums = {node: (left, right, ids) for node, left, right, ids in walk.sums if node in here}
     blocks = find_blocks(graph, [(node, left, right) for node, (left, right, _) in sums.items()])
@@ -160,3 +162,4 @@ def _mark_residual(sites: list[Site], walk: Walk, component: Tensor, graph: fx.G
             site.residual = "sum"
         elif block is not None:
             site.residual, site.block, site.downsample = "inside", block.name, block.downsample
+    return {block.name: block.last for block in blocks if block.name and block.last}

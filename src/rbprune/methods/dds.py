@@ -1,4 +1,5 @@
-"""Data-driven sparse structure selection: a scale per channel, made sparse by accelerated proximal gradient."""
+"""Data-driven sparse structure selection: scales of channels or of residual blocks, made sparse by accelerated proximal
+gradient."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rbprune.errors import UnprunableError
+from rbprune.graph import ChannelGraph
 from rbprune.methods.gates import Law
 from rbprune.methods.proximal import SCALE_INIT, apg_step
-from rbprune.methods.stage import GateStage, Verdict
+from rbprune.methods.stage import GateStage, Settings, Stage, Verdict
 
 
 class ScaleLaw(Law):
@@ -61,3 +64,72 @@ class DDSStage(GateStage):
     def judge(self) -> dict[str, Verdict]:
         scales = self.split(self.law.scale.detach())
         return {name: Verdict(-scale, scale == 0, scale) for name, scale in scales.items()}
+
+
+class DDSBlocksStage(Stage):
+    """Scales of whole residual blocks: r + lambda F(r), for blocks whose shortcut is the identity.
+
+    A block of scale 0 is cut to one channel per layer, and its last layer gives exactly 0, so that class and names of
+    the network stay; the other blocks fold their scale. ``gamma`` (0.01) is the weight of the L1 penalty.
+    """
+
+    diagnostic = "minus lambda"
+    cuts_itself = True
+
+    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
+        super().__init__(graph, names, settings, remember=remember)
+        inside = {site.block for site in self.sites if site.residual == "inside" and site.block}
+        self.blocks = [name for name, last in graph.blocks.items() if name in inside and self._affine(last)]
+        if not self.blocks:
+            raise UnprunableError("dds-blocks finds no residual block whose shortcut is the identity; try method='dds'")
+        self.module = self.law = ScaleLaw(len(self.blocks)).to(next(graph.model.parameters()).device)
+        self._handles = [
+            graph.module(graph.blocks[name]).register_forward_hook(self._hook(number))
+            for number, name in enumerate(self.blocks)
+        ]
+
+    def _affine(self, name: str) -> bool:
+        return isinstance(getattr(self.graph.module(name), "weight", None), nn.Parameter)
+
+    def _hook(self, number: int) -> Callable[..., Tensor]:
+        def scale(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+            return output * self.law.scale[number].to(output.dtype)
+
+        return scale
+
+    def optimizer(self, lr: float) -> torch.optim.Optimizer:
+        return AcceleratedProximal(self.law.parameters(), lr, self.settings.options.get("gamma", 0.01))
+
+    def judge(self) -> dict[str, Verdict]:
+        scales = dict(zip(self.blocks, self.law.scale.detach().cpu().tolist(), strict=True))
+        self._gone = self._dead(scales)
+        verdicts = {}
+        for site in self.sites:
+            lost = site.block in self._gone
+            value = torch.full((site.channels,), -scales.get(site.block or "", 1.0), dtype=torch.float64)
+            verdicts[site.name] = Verdict(value, torch.full((site.channels,), lost))
+        return verdicts
+
+    def _dead(self, scales: dict[str, float]) -> set[str]:
+        """Blocks of scale 0; or, where the MACs are given, as many of the smallest as that needs."""
+        ranked = sorted(scales, key=scales.__getitem__)
+        if self.settings.macs is None:
+            return {name for name in ranked if scales[name] == 0}
+        for count in range(len(ranked) + 1):
+            gone = set(ranked[:count])
+            counts = {site.name: site.channels - 1 for site in self.sites if site.block in gone}
+            if self.graph.macs_without(counts) <= self.settings.macs:
+                break
+        return gone
+
+    def before_cut(self, gone: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for number, name in enumerate(self.blocks):
+                last = self.graph.module(self.graph.blocks[name])
+                factor = 0.0 if name in self._gone else float(self.law.scale[number])
+                for parameter in last.parameters(recurse=False):
+                    parameter.mul_(factor)
+
+    def let_go(self) -> None:
+        for handle in self._handles:
+            handle.remove()

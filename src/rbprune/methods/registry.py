@@ -9,7 +9,7 @@ from rbprune.errors import ConfigError, UnprunableError, nearest
 from rbprune.graph import ChannelGraph
 from rbprune.methods.bc import HorseshoeStage, JeffreysStage
 from rbprune.methods.cp import CPStage
-from rbprune.methods.dds import DDSStage
+from rbprune.methods.dds import DDSBlocksStage, DDSStage
 from rbprune.methods.order import Order, at_once, by_depth, one_by_one
 from rbprune.methods.ranking import L1, Random, Slimming, Taylor, UniformL1
 from rbprune.methods.rbp import DiracStage
@@ -71,6 +71,7 @@ register_method("bmrs", BMRSStage, at_once, "Bayesian model reduction on the noi
 register_method("thinet", ThiNetStage, one_by_one, "channels that the next layer misses least, found greedily")
 register_method("cp", CPStage, one_by_one, "channels chosen by the lasso, the next layer's weights fitted anew")
 register_method("dds", DDSStage, at_once, "data-driven sparse structure selection: scales under an L1 penalty")
+register_method("dds-blocks", DDSBlocksStage, at_once, "the same for whole residual blocks")
 register_method("l1", L1, at_once, "filters of least L1 norm, one ranking over all layers")
 register_method("uniform", UniformL1, at_once, "filters of least L1 norm, the same share of every layer")
 register_method("taylor", Taylor, at_once, "channels of least first-order effect on the loss")
