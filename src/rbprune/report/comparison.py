@@ -73,12 +73,12 @@ def scatter(lines: Sequence[Line], base: float | None, width: int = 720, height:
     parts.append(f'<path class="axis" d="M{LEFT} {height - BOTTOM}H{width - RIGHT}"/>')
     parts.append(
         f'<text class="label" x="{(LEFT + width - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">'
-        "MACs reduced, at the test error in per cent</text>"
+        "MACs reduced; upwards the test error in per cent</text>"
     )
     if base is not None:
         parts.append(f'<path class="reference" d="M{LEFT} {y(base)}H{width - RIGHT}"/>')
         parts.append(f'<text class="refer" x="{width - RIGHT + 6}" y="{y(base) + 4}">dense {base:.2f} %</text>')
-    taken: list[float] = []
+    taken: list[float] = [] if base is None else [y(base)]
     for macs, error, line in sorted(points, key=lambda point: point[1]):
         level = y(error)
         while any(abs(level - other) < 11 for other in taken):
