@@ -77,6 +77,8 @@ class PruneConfig(OptimConfig):
     method: str = "rbp"
     price: PriceConfig
     rate_lr: float = Field(1e-2, gt=0)
+    rates: Literal["adam", "fixed-point"] = "adam"
+    """How the rates are found: by Adam, or by going to their fixed point for a running estimate of the curvature."""
     rate_init: float = Field(0.01, gt=0, lt=1)
     noise: Literal["example", "batch"] | None = None
     """One draw per example or per batch; by default as the method has it."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rbprune import Price, Pruner, models, trace
 from rbprune.bayes import dirac
+from rbprune.errors import ConfigError
 from rbprune.methods import Settings
 from rbprune.methods.rbp import DiracStage
 from tests.networks import relative_error, scramble, stripes, tiny_cnn
@@ -195,3 +196,35 @@ def test_rrbp_stage_touches_every_block_of_a_residual_network() -> None:
     model.train()(torch.randn(2, 3, 32, 32)).sum().backward()
     assert stage.law.rate.grad is not None
     assert bool((stage.law.rate.grad != 0).all())
+
+
+def test_the_fixed_point_is_that_of_the_curvature() -> None:
+    """Single examples whose loss has a known squared gradient in theta: the rates go where the formula says."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 1, bias=False))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(3))
+        model[1].weight.fill_(1.0)
+    graph = trace(model, torch.zeros(1, 3))
+    settings = Settings(1000, Price(nats=20), rates="fixed-point")
+    stage = DiracStage(graph, ["0"], settings)
+    assert stage.optimizer(0.1) is None
+    model.train()
+    slopes = torch.tensor([0.05, 0.3, 1.0])
+    for _ in range(400):
+        sign = torch.randint(2, (64, 3)) * 2.0 - 1
+        loss = model(slopes * sign).mean() + stage.kl()  # d loss_b / d theta_bc = +-slope_c
+        loss.backward()
+        stage.after_backward()
+        stage.after_step()
+    curvature = 1000 * slopes.square()
+    torch.testing.assert_close(stage.law.curvature / (1 - 0.98**400), curvature, rtol=1e-3, atol=1e-3)
+    wanted = dirac.stationary_rate(curvature, torch.tensor(0.025)).clamp(dirac.RATE_MIN, 1 - dirac.RATE_MIN)
+    torch.testing.assert_close(stage.rates["0"], wanted, rtol=1e-3, atol=1e-4)
+    assert (stage.rates["0"] > 0.5).tolist() == [True, False, False]  # 2.5 / 2 nats, 90 / 2 and 1000 / 2 against 20
+
+
+def test_the_fixed_point_needs_noise_per_example() -> None:
+    graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
+    with pytest.raises(ConfigError, match=r"fixed-point.*needs prune\.noise='example'"):
+        DiracStage(graph, ["0"], Settings(100, Price(nats=20), noise="batch", rates="fixed-point"))

@@ -52,6 +52,9 @@ class DiracStage(GateStage):
         self.threshold = 0.5 if settings.threshold is None else settings.threshold
         if not 0 < self.threshold < 1:
             raise ConfigError(f"prune.threshold is a rate between 0 and 1; {self.threshold} is not")
+        self.fixed_point = settings.rates == "fixed-point"
+        if self.fixed_point and self.gates.per == "batch":
+            raise ConfigError("prune.rates='fixed-point' looks at single examples: it needs prune.noise='example'")
         nats = [settings.price.of(graph, site) for site in self.sites]
         self.price = {site.name: (float(n.min()), float(n.max())) for site, n in zip(self.sites, nats, strict=True)}
         self.eps2 = dirac.eps2_from_nats(torch.cat(nats)).to(self.law.rate.device)
@@ -71,12 +74,12 @@ class DiracStage(GateStage):
     def optimizer(self, lr: float) -> torch.optim.Optimizer | None:
         """Adam on the rates, or none where they go to their fixed point."""
         self._pull = lr
-        return None if self.settings.options.get("fixed_point") else super().optimizer(lr)
+        return None if self.fixed_point else super().optimizer(lr)
 
     def after_backward(self) -> None:
         """The curvature A of the total loss in theta, by the squared gradients of single examples (Fisher)."""
         law = self.law
-        if not self.settings.options.get("fixed_point") or law.drawn is None or law.drawn.grad is None:
+        if not self.fixed_point or law.drawn is None or law.drawn.grad is None:
             return
         gradient = law.drawn.grad * len(law.drawn)  # the loss is a mean over the batch
         law.curvature.lerp_(self.settings.dataset_size * gradient.square().mean(0), 1 - MEMORY)
@@ -84,9 +87,9 @@ class DiracStage(GateStage):
         law.drawn = law.rate.grad = None
 
     def after_step(self) -> None:
-        """Keep the rates where their gradient is finite."""
+        """Go a part of the way to the fixed point, where asked to; keep the rates where their gradient is finite."""
         law = self.law
-        if self.settings.options.get("fixed_point") and law.looks:
+        if self.fixed_point and law.looks:
             with torch.no_grad():
                 target = dirac.stationary_rate(law.curvature / (1 - MEMORY**law.looks), self.eps2)
                 law.rate.lerp_(target, self._pull)

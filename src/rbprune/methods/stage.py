@@ -32,6 +32,8 @@ class Settings:
     threshold: float | None = None
     """Where a channel counts as redundant, in the method's own unit; None: the method's own."""
     rate_init: float = dirac.RATE_INIT
+    rates: Literal["adam", "fixed-point"] = "adam"
+    """How the rates of rbp, rrbp and ibp are found."""
     options: Mapping[str, float] = field(default_factory=dict)
     """Settings of one method only."""
     macs: float | None = None

@@ -92,6 +92,7 @@ class Runner:
             noise=prune.noise,
             threshold=prune.threshold,
             rate_init=prune.rate_init,
+            rates=prune.rates,
             keep=prune.keep,
             only=prune.only,
             macs_ratio=prune.macs_ratio,
