@@ -25,7 +25,7 @@ RESIDUAL = ("rrbp", "dds-blocks")
 OPTIONS: dict[str, dict[str, Any]] = {
     "rbp": {"rate_lr": 0.3},
     "ibp": {"rate_lr": 0.3},
-    "rrbp": {"rate_lr": 0.3},
+    "rrbp": {"rate_lr": 0.3, "rates": "fixed-point"},
     "bc": {"rate_lr": 0.5, "options": {"kl_weight": 3.0}},
     "rbc": {"rate_lr": 0.5, "options": {"kl_weight": 3.0}},
     "bc-gnj": {"rate_lr": 0.3, "threshold": -4.0},

@@ -199,29 +199,44 @@ def test_rrbp_stage_touches_every_block_of_a_residual_network() -> None:
 
 
 def test_the_fixed_point_is_that_of_the_curvature() -> None:
-    """Single examples whose loss has a known squared gradient in theta: the rates go where the formula says."""
+    """Three channels of known Gauss-Newton curvature: the rates go where the formula says."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 1, bias=False))
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 4, bias=False)).double()
     with torch.no_grad():
         model[0].weight.copy_(torch.eye(3))
-        model[1].weight.fill_(1.0)
-    graph = trace(model, torch.zeros(1, 3))
-    settings = Settings(1000, Price(nats=20), rates="fixed-point")
-    stage = DiracStage(graph, ["0"], settings)
+        model[1].weight.mul_(0.1)  # nearly uniform probabilities, whatever the noise
+    graph = trace(model, torch.zeros(1, 3, dtype=torch.float64))
+    stage = DiracStage(graph, ["0"], Settings(1000, Price(nats=20), rates="fixed-point"))
     assert stage.optimizer(0.1) is None
     model.train()
-    slopes = torch.tensor([0.05, 0.3, 1.0])
-    for _ in range(400):
-        sign = torch.randint(2, (64, 3)) * 2.0 - 1
-        loss = model(slopes * sign).mean() + stage.kl()  # d loss_b / d theta_bc = +-slope_c
-        loss.backward()
-        stage.after_backward()
+    x = torch.tensor([[0.5, 9.0, 20.0]], dtype=torch.float64).repeat(256, 1)
+    for _ in range(600):
+        stage.look(model(x))
         stage.after_step()
-    curvature = 1000 * slopes.square()
-    torch.testing.assert_close(stage.law.curvature / (1 - 0.98**400), curvature, rtol=1e-3, atol=1e-3)
-    wanted = dirac.stationary_rate(curvature, torch.tensor(0.025)).clamp(dirac.RATE_MIN, 1 - dirac.RATE_MIN)
-    torch.testing.assert_close(stage.rates["0"], wanted, rtol=1e-3, atol=1e-4)
-    assert (stage.rates["0"] > 0.5).tolist() == [True, False, False]  # 2.5 / 2 nats, 90 / 2 and 1000 / 2 against 20
+    weight = model[1].weight.detach()
+    with torch.no_grad():
+        theta = (
+            1 - stage.rates["0"].double() + torch.sqrt(stage.rates["0"] * (1 - stage.rates["0"])) * torch.randn(9999, 3)
+        )
+        p = ((x[:1] * theta) @ weight.T).softmax(1)
+        jacobian = weight * x[:1]
+        inner = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
+        curvature = 1000 * torch.einsum("kc,nkl,lc->c", jacobian, inner, jacobian) / len(p)
+    found = stage.law.curvature.double()
+    torch.testing.assert_close(found, curvature, rtol=0.1, atol=0)
+    wanted = dirac.stationary_rate(found, torch.tensor(0.025)).clamp(dirac.RATE_MIN, 1 - dirac.RATE_MIN)
+    torch.testing.assert_close(stage.rates["0"].double(), wanted, rtol=0.1, atol=1e-3)
+    assert (stage.rates["0"] > 0.5).tolist() == (curvature < 40).tolist() == [True, False, False]
+
+
+def test_the_fixed_point_says_which_outputs_it_needs() -> None:
+    graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
+    stage = DiracStage(graph, ["0"], Settings(100, Price(nats=20), rates="fixed-point"))
+    outputs = graph.model.train()(torch.randn(4, 1, 8, 8))
+    with pytest.raises(
+        ConfigError, match=r"needs outputs of shape \(examples, classes\).*a dict; set prune\.rates='adam'"
+    ):
+        stage.look({"out": outputs})
 
 
 def test_the_fixed_point_needs_noise_per_example() -> None:

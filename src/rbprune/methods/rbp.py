@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,8 +13,8 @@ from rbprune.graph import ChannelGraph
 from rbprune.methods.gates import Law
 from rbprune.methods.stage import GateStage, Settings, Verdict
 
-MEMORY = 0.98
-"""How much of the curvature's running mean a step leaves."""
+MEMORY, EVERY = 0.95, 2
+"""How much of the curvature's running mean a look leaves, and after how many steps there is one."""
 
 UNDECIDED = (0.1, 0.9)
 """A rate in this range is near neither 0 nor 1."""
@@ -26,14 +28,15 @@ class DiracLaw(Law):
         self.rate = nn.Parameter(torch.full((channels,), rate))
         self.curvature: Tensor
         self.looks: Tensor
+        self.steps: Tensor
         self.register_buffer("curvature", torch.zeros(channels))
         self.register_buffer("looks", torch.zeros(()))
+        self.register_buffer("steps", torch.zeros(()))
         self.drawn: Tensor | None = None
 
     def draw(self, rows: int) -> Tensor:
         theta = dirac.sample(self.rate, torch.randn(rows, len(self.rate), device=self.rate.device))
         if theta.requires_grad:
-            theta.retain_grad()
             self.drawn = theta
         return theta
 
@@ -76,15 +79,28 @@ class DiracStage(GateStage):
         self._pull = lr
         return None if self.fixed_point else super().optimizer(lr)
 
-    def after_backward(self) -> None:
-        """The curvature A of the total loss in theta, by the squared gradients of single examples (Fisher)."""
+    def look(self, outputs: Any) -> None:
+        """Estimate the curvature A of the total loss in theta, now and then.
+
+        For logits z with probabilities p the Gauss-Newton curvature is N E[J^T (diag p - p p^T) J], J = dz / dtheta. A
+        random v with that covariance in the middle gives E[(J^T v)^2], one backward pass that stops at theta.
+        """
         law = self.law
-        if not self.fixed_point or law.drawn is None or law.drawn.grad is None:
+        law.steps += 1
+        if not self.fixed_point or law.drawn is None or int(law.steps) % EVERY != 1:
             return
-        gradient = law.drawn.grad * len(law.drawn)  # the loss is a mean over the batch
-        law.curvature.lerp_(self.settings.dataset_size * gradient.square().mean(0), 1 - MEMORY)
+        if not (isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1):
+            raise ConfigError(
+                "prune.rates='fixed-point' needs outputs of shape (examples, classes), and the model's are "
+                f"{_describe(outputs)}; set prune.rates='adam'"
+            )
+        root = outputs.detach().float().softmax(1).sqrt()
+        xi = torch.randn_like(root)
+        direction = root * xi - root.square() * (root * xi).sum(1, keepdim=True)
+        (slope,) = torch.autograd.grad(outputs, law.drawn, direction.to(outputs.dtype), retain_graph=True)
+        law.curvature.lerp_(self.settings.dataset_size * slope.float().square().mean(0), 1 - MEMORY)
         law.looks += 1
-        law.drawn = law.rate.grad = None
+        law.drawn = None
 
     def after_step(self) -> None:
         """Go a part of the way to the fixed point, where asked to; keep the rates where their gradient is finite."""
@@ -106,3 +122,7 @@ class DiracStage(GateStage):
     def judge(self) -> dict[str, Verdict]:
         """r_c <- 1 if r_c > T, W_c <- W_c (1 - r_c): theta becomes its mean (paper, eq. threshold and scale)."""
         return {name: Verdict(rate, rate > self.threshold, 1 - rate) for name, rate in self.rates.items()}
+
+
+def _describe(outputs: Any) -> str:
+    return f"of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"

@@ -154,6 +154,8 @@ class PhaseRun:
         loss = data_loss(self.loss_fn, outputs, targets, where)
         value = loss.item()
         check_finite(value, inputs, where)
+        if self.stage is not None:
+            self.stage.look(outputs)
         if self.teacher is not None:
             loss = (1 - self.phase.distill) * loss + self.phase.distill * self._distill(inputs, outputs)
         kl = 0.0
