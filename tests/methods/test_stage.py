@@ -211,7 +211,8 @@ def test_the_fixed_point_is_that_of_the_curvature() -> None:
     model.train()
     x = torch.tensor([[0.5, 9.0, 20.0]], dtype=torch.float64).repeat(256, 1)
     for _ in range(600):
-        stage.look(model(x))
+        model(x)
+        stage.look()
         stage.after_step()
     weight = model[1].weight.detach()
     with torch.no_grad():
@@ -230,13 +231,21 @@ def test_the_fixed_point_is_that_of_the_curvature() -> None:
 
 
 def test_the_fixed_point_says_which_outputs_it_needs() -> None:
-    graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
-    stage = DiracStage(graph, ["0"], Settings(100, Price(nats=20), rates="fixed-point"))
-    outputs = graph.model.train()(torch.randn(4, 1, 8, 8))
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"out": self.b(self.a(x))}
+
+    graph = trace(Head(), torch.zeros(1, 3))
+    stage = DiracStage(graph, ["a"], Settings(100, Price(nats=20), rates="fixed-point"))
+    graph.model.train()(torch.randn(4, 3))
     with pytest.raises(
         ConfigError, match=r"needs outputs of shape \(examples, classes\).*a dict; set prune\.rates='adam'"
     ):
-        stage.look({"out": outputs})
+        stage.look()
 
 
 def test_the_fixed_point_needs_noise_per_example() -> None:

@@ -56,6 +56,8 @@ class DiracStage(GateStage):
         if not 0 < self.threshold < 1:
             raise ConfigError(f"prune.threshold is a rate between 0 and 1; {self.threshold} is not")
         self.fixed_point = settings.rates == "fixed-point"
+        self._outputs: Any = None
+        self._seeing = graph.model.register_forward_hook(self._see) if self.fixed_point else None
         if self.fixed_point and self.gates.per == "batch":
             raise ConfigError("prune.rates='fixed-point' looks at single examples: it needs prune.noise='example'")
         nats = [settings.price.of(graph, site) for site in self.sites]
@@ -79,15 +81,20 @@ class DiracStage(GateStage):
         self._pull = lr
         return None if self.fixed_point else super().optimizer(lr)
 
-    def look(self, outputs: Any) -> None:
+    def _see(self, module: nn.Module, args: Any, output: Any) -> None:
+        # from the model itself: an engine for mixed precision may hand out a copy that refuses other backward passes
+        self._outputs = output if module.training and torch.is_grad_enabled() else None
+
+    def look(self) -> None:
         """Estimate the curvature A of the total loss in theta, now and then.
 
         For logits z with probabilities p the Gauss-Newton curvature is N E[J^T (diag p - p p^T) J], J = dz / dtheta. A
         random v with that covariance in the middle gives E[(J^T v)^2], one backward pass that stops at theta.
         """
-        law = self.law
+        law, outputs = self.law, self._outputs
+        self._outputs = None
         law.steps += 1
-        if not self.fixed_point or law.drawn is None or int(law.steps) % EVERY != 1:
+        if not self.fixed_point or outputs is None or law.drawn is None or int(law.steps) % EVERY != 1:
             return
         if not (isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1):
             raise ConfigError(
@@ -110,6 +117,12 @@ class DiracStage(GateStage):
                 target = dirac.stationary_rate(law.curvature / (1 - MEMORY**law.looks), self.eps2)
                 law.rate.lerp_(target, self._pull)
         dirac.clamp_(law.rate)
+
+    def let_go(self) -> None:
+        super().let_go()
+        self._outputs = self.law.drawn = None
+        if self._seeing is not None:
+            self._seeing.remove()
 
     def watched(self) -> Tensor:
         return self.law.rate.detach()

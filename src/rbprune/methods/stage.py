@@ -118,8 +118,8 @@ class Stage:
         """The optimizer of ``module``; its rate is its own."""
         return None if self.module is None else torch.optim.Adam(self.module.parameters(), lr=lr)
 
-    def look(self, outputs: Any) -> None:
-        """See the model's outputs before the backward pass (which must still be possible afterwards)."""
+    def look(self) -> None:
+        """Called between the forward and the backward pass."""
 
     def after_backward(self) -> None:
         """Called between the backward pass and the optimizer's step."""

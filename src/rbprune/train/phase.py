@@ -155,7 +155,7 @@ class PhaseRun:
         value = loss.item()
         check_finite(value, inputs, where)
         if self.stage is not None:
-            self.stage.look(outputs)
+            self.stage.look()
         if self.teacher is not None:
             loss = (1 - self.phase.distill) * loss + self.phase.distill * self._distill(inputs, outputs)
         kl = 0.0
