@@ -252,3 +252,26 @@ def test_the_fixed_point_needs_noise_per_example() -> None:
     graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
     with pytest.raises(ConfigError, match=r"fixed-point.*needs prune\.noise='example'"):
         DiracStage(graph, ["0"], Settings(100, Price(nats=20), noise="batch", rates="fixed-point"))
+
+
+def test_the_fixed_point_works_in_a_loop_of_ones_own() -> None:
+    torch.manual_seed(0)
+    model, (images, labels) = tiny_cnn(), stripes(256)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(15):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    pruner = Pruner(model, images[:1], dataset_size=256, price=Price(nats=2), method="ibp", rates="fixed-point")
+    for stage in pruner:
+        optimizer = torch.optim.Adam(stage.param_groups(lr=3e-3, rate_lr=0.1))
+        assert len(optimizer.param_groups) == 1
+        for _ in range(60):
+            loss = F.cross_entropy(model(images), labels) + stage.kl()
+            stage.look()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            stage.clamp()
+    assert pruner.graph.macs() < trace(tiny_cnn(), images[:1]).macs() / 1.5
+    assert float((model.eval()(images).argmax(1) != labels).float().mean()) < 0.05

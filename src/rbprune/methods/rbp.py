@@ -81,6 +81,14 @@ class DiracStage(GateStage):
         self._pull = lr
         return None if self.fixed_point else super().optimizer(lr)
 
+    def param_groups(self, lr: float, rate_lr: float, **options: Any) -> list[dict[str, Any]]:
+        """Groups for an optimizer of your own; the fixed point needs none for the rates and takes ``rate_lr`` as its
+        part of the way.
+        """
+        self._pull = rate_lr
+        groups = super().param_groups(lr, rate_lr, **options)
+        return groups[:1] if self.fixed_point else groups
+
     def _see(self, module: nn.Module, args: Any, output: Any) -> None:
         # from the model itself: an engine for mixed precision may hand out a copy that refuses other backward passes
         self._outputs = output if module.training and torch.is_grad_enabled() else None
@@ -116,6 +124,7 @@ class DiracStage(GateStage):
             with torch.no_grad():
                 target = dirac.stationary_rate(law.curvature / (1 - MEMORY**law.looks), self.eps2)
                 law.rate.lerp_(target, self._pull)
+            law.rate.grad = None
         dirac.clamp_(law.rate)
 
     def let_go(self) -> None:
