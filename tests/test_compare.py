@@ -14,6 +14,7 @@ from rbprune.cli.app import app
 from rbprune.compare import Comparison, Request, compare
 from rbprune.errors import ConfigError
 from rbprune.report.comparison import Line, scatter
+from rbprune.train.interrupt import Interrupted
 
 QUICK = (
     "data.limit=640",
@@ -117,3 +118,24 @@ def test_names_in_the_plot_do_not_lie_on_each_other() -> None:
     heights = [float(y) for y in re.findall(r'<text class="tick" x="606" y="([\d.]+)"', str(scatter(lines, 8.0)))]
     assert len(heights) == 12
     assert min(b - a for a, b in zip(sorted(heights), sorted(heights)[1:], strict=False)) >= 10
+
+
+def test_a_mistake_of_ours_costs_one_row_and_leaves_its_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object, site: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("rbprune.methods.ranking.Random.score", broken)
+    found = run(tmp_path / "out", "ibp", "random", "uniform", budget=2.0)
+    assert found.rows[1].failed is not None
+    assert found.rows[1].failed.startswith("seed 0: ZeroDivisionError: oh (see ")
+    assert "in broken" in (tmp_path / "out" / "seed0" / "random-failed.txt").read_text()
+    assert found.rows[2].failed is None
+
+
+def test_asked_to_stop_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*args: object, **options: object) -> None:
+        raise Interrupted(2, "interrupted")
+
+    monkeypatch.setattr("rbprune.compare.start", stopped)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "out", "ibp", "uniform")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from rbprune.methods import find_method
 from rbprune.methods.order import at_once
 from rbprune.recipe import load_recipe
 from rbprune.session import resume, start
+from rbprune.train.interrupt import Interrupted
 
 PEERS = {"torch-pruning": ("tp-magnitude", "tp-bn", "tp-taylor", "tp-group")}
 """Methods that a peer brings."""
@@ -107,8 +109,10 @@ def compare(request: Request, folder: Path, *, console: Console, command: list[s
         for seed in range(request.seeds):
             try:
                 summary = _one(request, folder, method, ratio, seed, console, command or [])
-            except RbpruneError as error:
-                row.failed = f"seed {seed}: {error}"
+            except Interrupted:
+                raise
+            except Exception as error:
+                row.failed = f"seed {seed}: {_reason(error, folder, row.label, seed)}"
                 console.print(f"{row.label}, {row.failed}", markup=False, highlight=False, soft_wrap=True)
                 continue
             row.add(summary)
@@ -116,6 +120,15 @@ def compare(request: Request, folder: Path, *, console: Console, command: list[s
         found.rows.append(row)
         write_atomic(folder / "compare.json", found.to_json())
     return found
+
+
+def _reason(error: Exception, folder: Path, label: str, seed: int) -> str:
+    """What went wrong; of what we did not foresee, the whole story goes to a file."""
+    if isinstance(error, RbpruneError):
+        return str(error)
+    path = folder / f"seed{seed}" / f"{label.replace(' ', '-')}-failed.txt"
+    write_atomic(path, "".join(traceback.format_exception(error)))
+    return f"{type(error).__name__}: {error} (see {path})"
 
 
 def _claim(folder: Path, request: Request) -> None:

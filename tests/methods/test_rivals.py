@@ -159,3 +159,27 @@ def test_a_dead_block_gives_exactly_nothing_and_the_others_fold_their_scale() ->
     assert left["layer1.0.conv1"] == 16
     with pytest.raises(UnprunableError, match="dds-blocks finds no residual block"):
         pruner("dds-blocks", tiny_cnn()).stage(0)
+
+
+def test_cp_compares_only_the_outputs_that_are_left() -> None:
+    """The gate's last layer loses outputs with the site before it."""
+
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.down, self.up, self.b = (nn.Linear(i, o) for i, o in ((64, 12), (12, 6), (6, 12), (12, 3)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.a(x.flatten(1))
+            return self.b(y * torch.sigmoid(self.up(F.relu(self.down(y)))))
+
+    torch.manual_seed(0)
+    model, (images, labels) = Gated(), stripes(256)
+    dense = copy.deepcopy(model)
+    found = Pruner(model, images[:1], dataset_size=256, method="cp", price=Price(nats=20), macs_ratio=1.5)
+    assert found.stages == [["a"], ["down"]]
+    for stage in found:
+        stage.observe([(images, labels)], F.cross_entropy, dense)
+    assert 0 <= stage.notes["down"] < 1
+    assert model.up.out_features == model.a.out_features < 12
+    assert model(images).shape == (256, 3)

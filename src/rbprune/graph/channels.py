@@ -83,6 +83,11 @@ class ChannelGraph:
         assert weight is not None
         return weight, dim
 
+    def outputs(self, owner: str) -> Tensor:
+        """Positions, in the network as it was traced, of the outputs that a layer still has."""
+        key: tuple[str, Role] = (owner, "out")
+        return self._alive[key] if key in self._alive else torch.arange(len(self._axes[key].ids))
+
     def width(self, part: Part) -> int:
         """Positions that are left on the part's axis."""
         return len(self._alive[part.owner, part.role])

@@ -20,9 +20,9 @@ from rbprune.methods.thinet import ReconstructionStage
 class _Samples:
     """What one consumer read in the network as it is, and what it gave in the dense one, at the same places."""
 
-    def __init__(self, part: Part, inputs: int, outputs: int) -> None:
-        self.part = part
-        self.moments = reconstruct.Moments(inputs, outputs)
+    def __init__(self, part: Part, inputs: int, filters: Tensor) -> None:
+        self.part, self.filters = part, filters
+        self.moments = reconstruct.Moments(inputs, len(filters))
         self.energy = 0.0
         self._read: Tensor | None = None
         self._where: list[tuple[int, ...]] = []
@@ -37,7 +37,7 @@ class _Samples:
         assert self._read is not None
         bias = layer.bias
         target = output if bias is None else output - bias.view([1, -1] + [1] * (output.dim() - 2))  # type: ignore[operator]
-        target = at(target, self._where).double()
+        target = at(target, self._where)[:, self.filters.to(target.device)].double()
         self.moments.add(self._read, target)
         self.energy += float(target.square().sum())
 
@@ -53,7 +53,7 @@ class CPStage(ReconstructionStage):
         for part in self.parts:
             weight = graph.module(part.owner).weight
             assert isinstance(weight, Tensor)
-            self.samples.append(_Samples(part, weight[0].numel(), len(weight)))
+            self.samples.append(_Samples(part, weight[0].numel(), graph.outputs(part.owner)))
 
     def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
         if dense is None:
