@@ -86,6 +86,8 @@ class Stage:
     """Whether the network is trained before the channels are judged."""
     observes: ClassVar[bool] = False
     """Whether ``observe`` wants to see batches before the channels are judged."""
+    observe_share: ClassVar[float] = 1.0
+    """What ``observe`` costs per batch, in training steps: 1/3 for a forward pass alone."""
     needs_ratio: ClassVar[bool] = False
     """Whether the method has to be told how much to cut."""
     cuts_itself: ClassVar[bool] = False

@@ -21,6 +21,7 @@ class ReconstructionStage(Stage):
     diagnostic = "order of removal"
     trains = False
     observes = True
+    observe_share = 1 / 3
     needs_ratio = True
     cuts_itself = True
 

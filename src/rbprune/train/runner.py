@@ -29,6 +29,8 @@ from rbprune.train.phase import Kind, Phase, PhaseRun
 from rbprune.train.stream import Stream
 
 CHECKPOINTS = "checkpoints"
+FORWARD = 1 / 3
+"""What a forward pass counts of a training step."""
 PRUNING_SHARE = 0.4
 """At most so much of a budget goes into pruning."""
 _CALIBRATION = 1 << 40
@@ -251,7 +253,7 @@ class Runner:
 
     def _price_of_an_epoch(self, phase: Phase) -> float:
         """In dense epochs; a forward pass of the dense network counts a third of its training step."""
-        return self.graph.macs() / self.dense[0] + (1 / 3 if phase.distill and self.teacher is not None else 0)
+        return self.graph.macs() / self.dense[0] + (FORWARD if phase.distill and self.teacher is not None else 0)
 
     def _cut(self, current: PhaseRun, seconds: float) -> None:
         assert current.stage is not None
@@ -280,14 +282,14 @@ class Runner:
         )
 
     def _observe(self, current: PhaseRun) -> None:
-        """Show a stage some batches, where it wants to see them; they count as training steps do."""
+        """Show a stage some batches, where it wants to see them; they count by what is computed."""
         stage, count = current.stage, min(self.config.prune.observe, current.stream.steps)
         if stage is not None and stage.observes:
             epoch = islice(current.stream.epoch(mix(current.phase.number, _OBSERVATION)), count)
             batches = ((self.engine.put(x), self.engine.put(y)) for x, y in epoch)
             stage.observe(batches, self.loss_fn, self.teacher if stage.needs_dense else None)
-            passes = 2 if stage.needs_dense else 1
-            self.state.cost["prune"] += passes * count / current.stream.steps * self.graph.macs() / self.dense[0]
+            price = stage.observe_share * self.graph.macs() / self.dense[0] + (FORWARD if stage.needs_dense else 0)
+            self.state.cost["prune"] += price * count / current.stream.steps
 
     def _validate(self) -> float | None:
         return None if self.feed.val is None else self._evaluate(self.feed.val)
