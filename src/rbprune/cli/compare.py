@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
 
-from rbprune.cli.options import Json, Out, Set, command
+from rbprune.cli.options import Json, Set, command
 from rbprune.compare import PEERS, Comparison, Request, Row, mean_and_spread
 from rbprune.compare import compare as run
 from rbprune.errors import ConfigError, nearest
@@ -22,7 +23,7 @@ def compare(
     recipe: str,
     *,
     methods: Annotated[str, Parameter(help="separated by commas; the first sets the MACs for those that must be told")],
-    out: Out,
+    out: Annotated[Path, Parameter(help="the folder of the comparison: new, or the one to go on with")],
     seeds: Annotated[int, Parameter(help="how many, from 0 on")] = 1,
     budget: Annotated[float | None, Parameter(help="dense epochs of pruning and fine-tuning together")] = None,
     sweep: Annotated[str, Parameter(help="MACs ratios for the methods that must be told, such as 1.5,2,3")] = "",
