@@ -24,6 +24,7 @@ from torch import nn
 
 import rbprune
 from rbprune import models
+from rbprune.methods.ranking import filter_norms
 
 EXAMPLE = (1, 3, 224, 224)
 
@@ -39,11 +40,7 @@ def ours(model: nn.Module) -> float:
     x = torch.zeros(EXAMPLE)
     began = time.perf_counter()
     graph = rbprune.trace(model, x)
-    drop = {}
-    for site in graph.sites:
-        out = next(part for part in site.parts if part.role == "out")
-        norms = graph.module(out.owner).weight.detach().flatten(1).norm(dim=1)[out.positions].sum(1)  # type: ignore[operator, union-attr]
-        drop[site.name] = norms.argsort()[: site.channels // 2].tolist()
+    drop = {s.name: filter_norms(graph, s).argsort()[: s.channels // 2].tolist() for s in graph.sites}
     graph.remove(drop)
     return time.perf_counter() - began
 
