@@ -93,8 +93,8 @@ class PeerStage(Stage):
             low, high, best = (low, ratio, chosen) if small else (ratio, high, best)
         if best is None:
             raise ConfigError(
-                f"torch-pruning cannot reach {self.settings.macs / 1e6:.3g} M MACs: its criterion leaves too many channels "
-                "(tp-bn sees only those with batch normalisation); ask for less (prune.macs_ratio)"
+                f"torch-pruning cannot reach {self.settings.macs / 1e6:.3g} M MACs: its criterion leaves too many "
+                "channels (tp-bn sees only those with batch normalisation); ask for less (prune.macs_ratio)"
             )
         self.graph.model.zero_grad(set_to_none=True)
         return {name: Verdict(mask.double(), mask) for name, mask in best.items()}
