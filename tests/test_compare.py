@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -113,11 +114,17 @@ def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: 
     assert table.splitlines()[2].startswith("| method | channels left | CR | MACs | error % | cost | seconds |")
 
 
-def test_names_in_the_plot_do_not_lie_on_each_other() -> None:
-    lines = [Line((f"m{i}", "", "", "", "", "", ""), 2.0, 10.0 + i / 1000, 0.1) for i in range(12)]
-    heights = [float(y) for y in re.findall(r'<text class="tick" x="606" y="([\d.]+)"', str(scatter(lines, 8.0)))]
-    assert len(heights) == 12
-    assert min(b - a for a, b in zip(sorted(heights), sorted(heights)[1:], strict=False)) >= 10
+def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobody() -> None:
+    lines = [Line((f"m{i}", "", "", "", "", "", ""), 2.0, 10.0 + i / 10, 0.1) for i in range(30)]
+    plot = str(scatter([*lines, Line(("lost", "", "", "", "", "", ""), 2.0, 60.0)], 8.0))
+    height = int(re.findall(r'viewBox="0 0 720 (\d+)"', plot)[0])
+    heights = sorted(float(y) for y in re.findall(r'<text class="(?:tick|refer)" x="606" y="([\d.]+)"', plot))
+    assert len(heights) == 32
+    assert min(b - a for a, b in pairwise(heights)) >= 13.9
+    assert heights[-1] < height
+    assert "lost (60 %)" in plot
+    spots = {float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', plot)}
+    assert max(spots) - min(spots) > 200
 
 
 def test_a_mistake_of_ours_costs_one_row_and_leaves_its_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

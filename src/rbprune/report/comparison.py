@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from rbprune.report.axis import Scale, padded, ticks
 TEMPLATES = Path(__file__).with_name("templates")
 COLUMNS = ("method", "channels left", "CR", "MACs", "error %", "cost", "seconds")
 LEFT, RIGHT, TOP, BOTTOM = 52, 120, 16, 40
+SPACING = 14.0
+"""Pixels between two names."""
 
 
 @dataclass(frozen=True)
@@ -55,43 +58,78 @@ def table(lines: Sequence[Line], title: str) -> Table:
     return found
 
 
-def scatter(lines: Sequence[Line], base: float | None, width: int = 720, height: int = 380) -> Markup:
-    """Error over the reduction of MACs, one point per method, with bars of one standard deviation."""
+def scatter(lines: Sequence[Line], base: float | None, width: int = 720) -> Markup:
+    """Error over the reduction of MACs, one point per method, with bars of one standard deviation.
+
+    A method that failed by far lies on the upper edge, with its error beside its name, so that the others stay apart.
+    """
     points = [(line.macs, line.error, line) for line in lines if line.macs is not None and line.error is not None]
     if not points:
         return Markup("")
-    across = padded([macs for macs, _, _ in points])
-    errors = [e for _, error, line in points for e in (error - line.spread, error + line.spread)]
-    up = padded(errors + ([base] if base is not None else []))
+    height = max(380, round(SPACING * (len(points) + 1)) + TOP + BOTTOM)
+    most = _ceiling([error for _, error, _ in points], base)
+    shown = [e for _, error, line in points if error <= most for e in (error - line.spread, error + line.spread)]
+    across, up = padded([macs for macs, _, _ in points]), padded(shown + ([base] if base is not None else []))
     x, y = Scale(*across, LEFT, width - RIGHT), Scale(*up, height - BOTTOM, TOP)
-    parts = [f'<path class="grid" d="M{LEFT} {y(v)}H{width - RIGHT}"/>' for v in ticks(*up)]
-    parts += [f'<text class="tick" x="{LEFT - 8}" y="{y(v) + 4}" text-anchor="end">{v:g}</text>' for v in ticks(*up)]
-    parts += [
-        f'<text class="tick" x="{x(v)}" y="{height - BOTTOM + 17}" text-anchor="middle">{v:g}x</text>'
-        for v in ticks(*across)
-    ]
-    parts.append(f'<path class="axis" d="M{LEFT} {height - BOTTOM}H{width - RIGHT}"/>')
-    parts.append(
-        f'<text class="label" x="{(LEFT + width - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">'
-        "MACs reduced; upwards the test error in per cent</text>"
-    )
+    parts = _axes(x, y, width, height)
+    names = [(y(min(error, up[1])), (macs, error, line)) for macs, error, line in points]
+    levels = _spread([level for level, _ in names] + ([y(base)] if base is not None else []), TOP, height - BOTTOM)
     if base is not None:
         parts.append(f'<path class="reference" d="M{LEFT} {y(base)}H{width - RIGHT}"/>')
-        parts.append(f'<text class="refer" x="{width - RIGHT + 6}" y="{y(base) + 4}">dense {base:.2f} %</text>')
-    taken: list[float] = [] if base is None else [y(base)]
-    for macs, error, line in sorted(points, key=lambda point: point[1]):
-        level = y(error)
-        while any(abs(level - other) < 11 for other in taken):
-            level += 11
-        taken.append(level)
-        name = escape(line.cells[0])
-        if line.spread:
+        parts.append(f'<text class="refer" x="{width - RIGHT + 6}" y="{levels[-1] + 4}">dense {base:.2f} %</text>')
+    for (spot, (macs, error, line)), level in zip(names, levels, strict=False):
+        beyond = f" ({error:.0f} %)" if error > up[1] else ""
+        name = escape(line.cells[0] + beyond)
+        if line.spread and not beyond:
             parts.append(f'<path class="line" d="M{x(macs)} {y(error - line.spread)}V{y(error + line.spread)}"/>')
-        parts.append(f'<circle cx="{x(macs)}" cy="{y(error)}" r="4"><title>{name}: {error:.2f} %</title></circle>')
-        parts.append(f'<path class="grid" d="M{x(macs) + 5} {y(error)}L{width - RIGHT + 2} {level}"/>')
-        parts.append(f'<text class="tick" x="{width - RIGHT + 6}" y="{level + 4}">{name}</text>')
+        parts.append(f'<path class="grid" d="M{x(macs) + 5} {spot}L{width - RIGHT + 2} {level}"/>')
+        parts.append(f'<circle cx="{x(macs)}" cy="{spot}" r="4"><title>{name}: {error:.2f} %</title></circle>')
+        parts.append(f'<text class="tick" x="{width - RIGHT + 6}" y="{level + 4:g}">{name}</text>')
     opening = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="error against MACs">'
     return Markup("".join([opening, *parts, "</svg>"]))
+
+
+def _ceiling(errors: list[float], base: float | None) -> float:
+    """Above this an error would squeeze the others together: four times as far from the best as the median is."""
+    low, middle = min([*errors, *([] if base is None else [base])]), statistics.median(errors)
+    return max(middle + 4 * (middle - low), middle * 1.05)
+
+
+def _axes(x: Scale, y: Scale, width: int, height: int) -> list[str]:
+    parts = [f'<path class="grid" d="M{LEFT} {y(v)}H{width - RIGHT}"/>' for v in ticks(y.low, y.high)]
+    parts += [
+        f'<text class="tick" x="{LEFT - 8}" y="{y(v) + 4}" text-anchor="end">{v:g}</text>' for v in ticks(y.low, y.high)
+    ]
+    parts += [
+        f'<text class="tick" x="{x(v)}" y="{height - BOTTOM + 17}" text-anchor="middle">{v:g}x</text>'
+        for v in ticks(x.low, x.high)
+    ]
+    middle = (LEFT + width - RIGHT) / 2
+    return [
+        *parts,
+        f'<path class="axis" d="M{LEFT} {height - BOTTOM}H{width - RIGHT}"/>',
+        f'<text class="label" x="{middle}" y="{height - 6}" text-anchor="middle">'
+        "MACs reduced; upwards the test error in per cent</text>",
+    ]
+
+
+def _spread(levels: list[float], top: float, bottom: float) -> list[float]:
+    """Heights for names, near the given ones, at least SPACING apart and between top and bottom.
+
+    >>> _spread([50.0, 51.0, 100.0], 0, 100)
+    [50.0, 64.0, 100.0]
+    """
+    order = sorted(range(len(levels)), key=levels.__getitem__)
+    found = sorted(levels)
+    for i in range(1, len(found)):
+        found[i] = max(found[i], found[i - 1] + SPACING)
+    found[-1] = min(found[-1], bottom)
+    for i in range(len(found) - 2, -1, -1):
+        found[i] = min(found[i], found[i + 1] - SPACING)
+    placed = [0.0] * len(levels)
+    for i, index in enumerate(order):
+        placed[index] = found[i]
+    return placed
 
 
 def write_page(
