@@ -8,11 +8,14 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from rbprune.config import OptimConfig
+from rbprune.config import OptimConfig, RuntimeConfig
 from rbprune.data import TensorSource
 from rbprune.errors import DataError, NumericalError
+from rbprune.train.engine import Engine
+from rbprune.train.evaluate import evaluate
 from rbprune.train.objective import check_finite, data_loss, distillation, mistakes
 from rbprune.train.optim import learning_rate
 from rbprune.train.settle import Settling
@@ -111,3 +114,25 @@ def test_mistakes_are_counted_only_in_classification() -> None:
     assert found.tolist() == [False, True]
     assert mistakes(outputs, torch.zeros(2, 2)) is None
     assert mistakes(outputs, torch.zeros(2)) is None
+
+
+def test_a_class_among_the_five_best_is_no_top5_mistake() -> None:
+    outputs = torch.tensor([[float(c) for c in range(100)]] * 4)
+    targets = torch.tensor([99, 95, 94, 0])
+    top1, top5 = mistakes(outputs, targets), mistakes(outputs, targets, best=5)
+    assert top1 is not None and top1.tolist() == [False, True, True, True]
+    assert top5 is not None and top5.tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize(("classes", "expected"), [(100, 50.0), (99, None)])
+def test_top5_error_is_reported_from_a_hundred_classes_on(classes: int, expected: float | None) -> None:
+    stream = SourceStream(_ranked(classes, targets=[classes - 1, classes - 5, classes - 6, 0]), 3, train=False)
+    score = evaluate(Engine(RuntimeConfig()), nn.Flatten(), stream, F.cross_entropy)
+    assert score.value == 75.0
+    assert score.top5 == expected
+
+
+def _ranked(classes: int, targets: list[int]) -> TensorSource:
+    """Images whose pixels, taken as outputs, rank the classes by their number."""
+    images = torch.arange(classes, dtype=torch.uint8).view(1, 1, 1, classes).expand(len(targets), -1, -1, -1)
+    return TensorSource(images.contiguous(), torch.tensor(targets), mean=[0.5], std=[0.5])

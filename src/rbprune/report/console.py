@@ -86,6 +86,10 @@ def _figures(summary: Mapping[str, Any]) -> Table:
     worse = before is not None and after is not None and after > before
     row = (score(before, metric), score(after, metric))
     table.add_row(metric, *row, Text(change, style="yellow" if worse else "green"))
+    if number(summary.get("top5_after")) is not None:
+        table.add_row(
+            "top-5 error", score(summary.get("top5_before"), metric), score(summary["top5_after"], metric), ""
+        )
     if number(summary.get("val_error_after")) is not None:
         table.add_row(f"validation {metric}", "", score(summary["val_error_after"], metric), "")
     return table

@@ -12,19 +12,27 @@ from rbprune.train.objective import Loss, check_finite, data_loss, mistakes
 from rbprune.train.stream import Stream
 
 
+MANY_CLASSES = 100
+"""From here on the top-5 error is reported too."""
+
+
 class Score(NamedTuple):
     """How wrong a model is, and in which unit: an ``error`` in per cent, or a mean ``loss``."""
 
     value: float
     metric: Literal["error", "loss"]
+    top5: float | None = None
 
 
 def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) -> Score:
-    """Top-1 error in per cent; for anything but classification, the mean loss. Always in the model's own precision."""
+    """Top-1 error in per cent (and top-5 with 100 classes or more); for anything but classification, the mean loss.
+
+    Always in the model's own precision.
+    """
     metric: Literal["error", "loss"] = "error"
     modes = {module: module.training for module in model.modules()}
     model.eval()
-    wrong, count = 0.0, 0
+    wrong, far_off, count, many = 0.0, 0, 0, False
     try:
         with torch.no_grad():
             for number, (inputs, targets) in enumerate(stream.epoch(0)):
@@ -40,8 +48,12 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
                     wrong += loss * size
                 else:
                     wrong += 100.0 * float(errors.sum())
+                    many = outputs.shape[1] >= MANY_CLASSES
+                    missed = mistakes(outputs, targets, best=5) if many else None
+                    far_off += 0 if missed is None else int(missed.sum())
                 count += size
     finally:
         for module, mode in modes.items():
             module.training = mode
-    return Score(wrong / max(1, count), metric)
+    count = max(1, count)
+    return Score(wrong / count, metric, 100.0 * far_off / count if many else None)

@@ -60,10 +60,12 @@ def check_finite(value: float, inputs: Any, where: str) -> None:
     raise NumericalError(f"the loss is {value} at {where}; lower the learning rate (lr, rate_lr) or clean the data")
 
 
-def mistakes(outputs: Any, targets: Any) -> Tensor | None:
-    """For each example whether the arg max is wrong; None where this is no classification."""
+def mistakes(outputs: Any, targets: Any, best: int = 1) -> Tensor | None:
+    """For each example whether its class is not among the ``best`` outputs; None where this is no classification."""
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
         return None
     if outputs.dim() != 2 or targets.dim() != 1 or targets.is_floating_point():
         return None
-    return outputs.argmax(1) != targets
+    if best == 1:
+        return outputs.argmax(1) != targets
+    return (outputs.topk(best, dim=1).indices != targets[:, None]).all(1)

@@ -21,7 +21,7 @@ from rbprune.data.order import mix
 from rbprune.pruner import Pruner
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
-from rbprune.train.evaluate import evaluate
+from rbprune.train.evaluate import Score, evaluate
 from rbprune.train.interrupt import Interrupted, Signals
 from rbprune.train.journal import Journal, versions
 from rbprune.train.objective import Loss
@@ -56,6 +56,7 @@ class State:
 
     phase: int = 0
     error_before: float | None = None
+    top5_before: float | None = None
     cost: dict[Kind, float] = field(default_factory=lambda: {"pretrain": 0.0, "prune": 0.0, "finetune": 0.0})
     seconds: float = 0.0
     undecided: dict[str, float] = field(default_factory=dict)
@@ -238,7 +239,8 @@ class Runner:
         if any(phase.distill for phase in self.phases) or self.pruner.method.stage.needs_dense:
             self.teacher = copy.deepcopy(self.model).requires_grad_(False)
         if self.feed.test is not None:
-            self.state.error_before = self._evaluate(self.feed.test)
+            score = self._evaluate(self.feed.test)
+            self.state.error_before, self.state.top5_before = score.value, score.top5
         self.state.started = True
         self.journal.dense(self.state.error_before)
 
@@ -292,12 +294,12 @@ class Runner:
             self.state.cost["prune"] += price * count / current.stream.steps
 
     def _validate(self) -> float | None:
-        return None if self.feed.val is None else self._evaluate(self.feed.val)
+        return None if self.feed.val is None else self._evaluate(self.feed.val).value
 
-    def _evaluate(self, stream: Stream) -> float:
+    def _evaluate(self, stream: Stream) -> Score:
         score = evaluate(self.engine, self.model, stream, self.loss_fn)
         self.state.metric = score.metric
-        return score.value
+        return score
 
     # checkpoints
 
@@ -338,7 +340,7 @@ class Runner:
 
     def _finish(self) -> dict[str, Any]:
         test = self.feed.test or self.feed.val
-        error_after = self._evaluate(test) if test is not None else None
+        score = self._evaluate(test) if test is not None else None
         macs, params = self.graph.macs(), self.graph.params()
         touched = {name for stage in self.pruner.stages for name in stage}
         summary: dict[str, Any] = {
@@ -348,7 +350,7 @@ class Runner:
             "dataset_size": self.dataset_size,
             "metric": self.state.metric,
             "error_before": self.state.error_before,
-            "error_after": error_after,
+            "error_after": None if score is None else score.value,
             "val_error_after": self.state.val_error,
             "macs_before": self.dense[0],
             "macs_after": macs,
@@ -363,5 +365,7 @@ class Runner:
             "seconds": self._elapsed(),
             "versions": versions(),
         }
+        if score is not None and score.top5 is not None:
+            summary |= {"top5_before": self.state.top5_before, "top5_after": score.top5}
         self.journal.done(summary, self.graph)
         return summary
