@@ -11,7 +11,6 @@ from rbprune.train.engine import Engine, call
 from rbprune.train.objective import Loss, check_finite, data_loss, mistakes
 from rbprune.train.stream import Stream
 
-
 MANY_CLASSES = 100
 """From here on the top-5 error is reported too."""
 
