@@ -143,6 +143,6 @@ def test_asked_to_stop_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def stopped(*args: object, **options: object) -> None:
         raise Interrupted(2, "interrupted")
 
-    monkeypatch.setattr("rbprune.compare.start", stopped)
+    monkeypatch.setattr("rbprune.series.start", stopped)
     with pytest.raises(Interrupted):
         run(tmp_path / "out", "ibp", "uniform")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 from rich.console import Console
 
 from rbprune.config import Config
-from rbprune.errors import ConfigError, RbpruneError
+from rbprune.errors import ConfigError
 from rbprune.files import write_atomic
 from rbprune.methods import find_method
 from rbprune.methods.order import at_once
 from rbprune.recipe import load_recipe
-from rbprune.session import resume, start
+from rbprune.series import dense_weights, reason, run_once
 from rbprune.train.interrupt import Interrupted
 
 PEERS = {"torch-pruning": ("tp-magnitude", "tp-bn", "tp-taylor", "tp-group")}
@@ -112,7 +111,8 @@ def compare(request: Request, folder: Path, *, console: Console, command: list[s
             except Interrupted:
                 raise
             except Exception as error:
-                row.failed = f"seed {seed}: {_reason(error, folder, row.label, seed)}"
+                story = folder / f"seed{seed}" / f"{row.label.replace(' ', '-')}-failed.txt"
+                row.failed = f"seed {seed}: {reason(error, story)}"
                 console.print(f"{row.label}, {row.failed}", markup=False, highlight=False, soft_wrap=True)
                 continue
             row.add(summary)
@@ -120,15 +120,6 @@ def compare(request: Request, folder: Path, *, console: Console, command: list[s
         found.rows.append(row)
         write_atomic(folder / "compare.json", found.to_json())
     return found
-
-
-def _reason(error: Exception, folder: Path, label: str, seed: int) -> str:
-    """What went wrong; of what we did not foresee, the whole story goes to a file."""
-    if isinstance(error, RbpruneError):
-        return str(error)
-    path = folder / f"seed{seed}" / f"{label.replace(' ', '-')}-failed.txt"
-    write_atomic(path, "".join(traceback.format_exception(error)))
-    return f"{type(error).__name__}: {error} (see {path})"
 
 
 def _claim(folder: Path, request: Request) -> None:
@@ -163,27 +154,16 @@ def _one(
     request: Request, folder: Path, method: str, ratio: float | None, seed: int, console: Console, command: list[str]
 ) -> dict[str, Any]:
     """One run: its summary if it is finished, else what is left of it."""
-    out = folder / f"seed{seed}" / (method if ratio is None else f"{method}-{ratio:g}x")
-    if (out / "config.toml").is_file():
-        return resume(out, console=console, command=command)
-    base = [*request.overrides, f"seed={seed}", *_weights(request, folder, seed, console, command)]
-    config = _settings(request, [*base, f"prune.method={method}"], folder, method, ratio, seed)
-    console.rule(f"{method if ratio is None else f'{method} {ratio:g}x'}  seed {seed}")
-    return start(config, out, console=console, command=command)
+    here, label = folder / f"seed{seed}", method if ratio is None else f"{method} {ratio:g}x"
 
+    def settings() -> Config:
+        base = [*request.overrides, f"seed={seed}"]
+        title = f"dense network  seed {seed}"
+        base += dense_weights(request.recipe, base, here / "dense", title=title, console=console)
+        return _settings(request, [*base, f"prune.method={method}"], folder, method, ratio, seed)
 
-def _weights(request: Request, folder: Path, seed: int, console: Console, command: list[str]) -> list[str]:
-    """All methods start from one dense network: the recipe's weights, or one that is trained here for each seed."""
-    config = load_recipe(request.recipe, [*request.overrides, f"seed={seed}"])
-    if config.model.weights is not None:
-        return []
-    out = folder / f"seed{seed}" / "dense"
-    if (out / "config.toml").is_file():
-        resume(out, console=console, command=command)
-    else:
-        console.rule(f"dense network  seed {seed}")
-        start(load_recipe(request.recipe, [*request.overrides, f"seed={seed}", "task=train"]), out, console=console)
-    return [f"model.weights={out / 'model.safetensors'}"]
+    out = here / label.replace(" ", "-")
+    return run_once(out, settings, title=f"{label}  seed {seed}", console=console, command=command)
 
 
 def _settings(
