@@ -14,7 +14,7 @@ from rbprune.compare import PEERS, Comparison, Request, Row, mean_and_spread
 from rbprune.compare import compare as run
 from rbprune.errors import ConfigError, nearest
 from rbprune.files import write_atomic
-from rbprune.report.comparison import Line, markdown, table, write_page
+from rbprune.report.comparison import Line, sheet, write_page
 
 MOST_SITES = 16
 
@@ -56,13 +56,14 @@ def compare(
     found = run(request, out, console=Console(stderr=True), command=words)
     title = f"{recipe}: {seeds} seed{'s' if seeds > 1 else ''}"
     lines, notes = [line(row) for row in found.rows], [f"{r.label}: {r.failed}" for r in found.rows if r.failed]
-    write_atomic(out / "compare.md", markdown(lines, title))
+    result = sheet(lines, title)
+    write_atomic(out / "compare.md", result.markdown())
     page = write_page(out, lines, title, _base(found), notes, shlex.join(words))
     if json:
         print(found.to_json())
         return
     console = Console()
-    console.print(table(lines, title))
+    console.print(result.table())
     for note in notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)

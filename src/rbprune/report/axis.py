@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+SPACING = 14.0
+"""Pixels between two names."""
+
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Round values from ``low`` to ``high`` at steps of 1, 2 or 5 times a power of ten.
@@ -26,6 +29,25 @@ def padded(values: list[float], below: float = 0.08) -> tuple[float, float]:
     low, high = min(values), max(values)
     span = (high - low) or 0.5 * abs(high) or 1.0
     return (max(0.0, low - below * span) if low >= 0 else low - below * span), high + 0.08 * span
+
+
+def apart(levels: list[float], top: float, bottom: float) -> list[float]:
+    """Heights for names, near the given ones, at least SPACING apart and between top and bottom.
+
+    >>> apart([50.0, 51.0, 100.0], 0, 100)
+    [50.0, 64.0, 100.0]
+    """
+    order = sorted(range(len(levels)), key=levels.__getitem__)
+    found = sorted(levels)
+    for i in range(1, len(found)):
+        found[i] = max(found[i], found[i - 1] + SPACING)
+    found[-1] = min(found[-1], bottom)
+    for i in range(len(found) - 2, -1, -1):
+        found[i] = min(found[i], found[i + 1] - SPACING)
+    placed = [0.0] * len(levels)
+    for i, index in enumerate(order):
+        placed[index] = found[i]
+    return placed
 
 
 @dataclass(frozen=True)

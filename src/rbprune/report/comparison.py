@@ -1,4 +1,4 @@
-"""A comparison as a table for people, as Markdown, and as a page with a plot of error against MACs."""
+"""A comparison as a table and as a page with a plot of error against MACs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
-from rich import box
-from rich.table import Table
 
 from rbprune.files import write_atomic
-from rbprune.report.axis import Scale, padded, ticks
+from rbprune.report.axis import SPACING, Scale, apart, padded, ticks
+from rbprune.report.sheet import Sheet
 
 TEMPLATES = Path(__file__).with_name("templates")
 COLUMNS = ("method", "channels left", "CR", "MACs", "error %", "cost", "seconds")
 LEFT, RIGHT, TOP, BOTTOM = 52, 120, 16, 40
-SPACING = 14.0
-"""Pixels between two names."""
 
 
 @dataclass(frozen=True)
@@ -32,30 +29,9 @@ class Line:
     spread: float = 0.0
 
 
-def markdown(lines: Sequence[Line], title: str) -> str:
-    """The table in the paper's format.
-
-    >>> print(markdown([Line(("rbp", "4-7", "20.1", "18.3", "0.90", "3.1", "60"))], "LeNet"))
-    LeNet
-    <BLANKLINE>
-    | method | channels left | CR | MACs | error % | cost | seconds |
-    |---|---|---|---|---|---|---|
-    | rbp | 4-7 | 20.1 | 18.3 | 0.90 | 3.1 | 60 |
-    <BLANKLINE>
-    """
-    rows = ["| " + " | ".join(line.cells) + " |" for line in lines]
-    head = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    return "\n".join([title, "", *head, *rows, ""])
-
-
-def table(lines: Sequence[Line], title: str) -> Table:
-    """The same for the terminal."""
-    found = Table(title=title, box=box.SIMPLE, title_justify="left")
-    for number, name in enumerate(COLUMNS):
-        found.add_column(name, justify="right" if number > 1 else "left", overflow="fold")
-    for line in lines:
-        found.add_row(*line.cells)
-    return found
+def sheet(lines: Sequence[Line], title: str) -> Sheet:
+    """The table in the paper's format."""
+    return Sheet(title, COLUMNS, tuple(line.cells for line in lines), names=2)
 
 
 def scatter(lines: Sequence[Line], base: float | None, width: int = 720) -> Markup:
@@ -73,7 +49,7 @@ def scatter(lines: Sequence[Line], base: float | None, width: int = 720) -> Mark
     x, y = Scale(*across, LEFT, width - RIGHT), Scale(*up, height - BOTTOM, TOP)
     parts = _axes(x, y, width, height)
     names = [(y(min(error, up[1])), (macs, error, line)) for macs, error, line in points]
-    levels = _spread([level for level, _ in names] + ([y(base)] if base is not None else []), TOP, height - BOTTOM)
+    levels = apart([level for level, _ in names] + ([y(base)] if base is not None else []), TOP, height - BOTTOM)
     if base is not None:
         parts.append(f'<path class="reference" d="M{LEFT} {y(base)}H{width - RIGHT}"/>')
         parts.append(f'<text class="refer" x="{width - RIGHT + 6}" y="{levels[-1] + 4}">dense {base:.2f} %</text>')
@@ -111,25 +87,6 @@ def _axes(x: Scale, y: Scale, width: int, height: int) -> list[str]:
         f'<text class="label" x="{middle}" y="{height - 6}" text-anchor="middle">'
         "MACs reduced; upwards the test error in per cent</text>",
     ]
-
-
-def _spread(levels: list[float], top: float, bottom: float) -> list[float]:
-    """Heights for names, near the given ones, at least SPACING apart and between top and bottom.
-
-    >>> _spread([50.0, 51.0, 100.0], 0, 100)
-    [50.0, 64.0, 100.0]
-    """
-    order = sorted(range(len(levels)), key=levels.__getitem__)
-    found = sorted(levels)
-    for i in range(1, len(found)):
-        found[i] = max(found[i], found[i - 1] + SPACING)
-    found[-1] = min(found[-1], bottom)
-    for i in range(len(found) - 2, -1, -1):
-        found[i] = min(found[i], found[i + 1] - SPACING)
-    placed = [0.0] * len(levels)
-    for i, index in enumerate(order):
-        placed[index] = found[i]
-    return placed
 
 
 def write_page(

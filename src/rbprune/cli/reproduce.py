@@ -1,0 +1,104 @@
+"""``rbprune reproduce``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from rbprune.cli.options import Json, Set, command
+from rbprune.errors import ConfigError
+from rbprune.report.numbers import duration
+from rbprune.report.sheet import Sheet
+from rbprune.reproduce.estimate import Cost, Needs, estimate
+from rbprune.reproduce.experiments import FIGURES, Experiment, find_experiment
+from rbprune.reproduce.figures import draw, read_run
+from rbprune.reproduce.run import Reproduction, write_page
+from rbprune.reproduce.run import reproduce as run
+
+
+def reproduce(
+    table: str,
+    *,
+    out: Annotated[Path, Parameter(help="the folder of its runs: new, or the one to go on with")] = Path("runs/paper"),
+    runs: Annotated[
+        list[Path], Parameter(name="--run", negative=(), help="draw the figure from this run folder instead")
+    ] = [],  # noqa: B006
+    dry_run: Annotated[bool, Parameter(negative=(), help="print the plan, its cost and the data it needs")] = False,
+    set: Set = [],  # noqa: B006
+    json: Json = False,
+) -> None:
+    """Make a table or figure of the paper anew and print it beside the paper's own figures.
+
+    Interrupted or called again, it goes on where it was. Runs are shared: figures use those of the tables.
+
+    Parameters
+    ----------
+    table
+        cifar10, vgg16-ilsvrc, resnet50-ilsvrc, gpu, or a figure: rates, channels, finetune.
+    """
+    experiment = find_experiment(table)
+    if dry_run:
+        _plan(experiment, set, json)
+        return
+    words = command()
+    if runs:
+        found = _from_runs(experiment, runs)
+        out.mkdir(parents=True, exist_ok=True)
+    else:
+        found = run(experiment, out, set, console=Console(stderr=True), command=words)
+    page = write_page(found, out, shlex.join(words))
+    if json:
+        print(found.to_json())
+        return
+    console = Console()
+    for sheet in found.sheets:
+        console.print(sheet.table())
+    for figure in found.figures:
+        console.print(f"{figure.title}: {figure.note}", markup=False, highlight=False, soft_wrap=True)
+    for note in found.notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _from_runs(experiment: Experiment, folders: Sequence[Path]) -> Reproduction:
+    if experiment.name not in FIGURES:
+        raise ConfigError(f"--run is for figures ({', '.join(FIGURES)}); {experiment.name!r} is a table")
+    return Reproduction(experiment, figures=draw(experiment.name, {f.name: read_run(f) for f in folders}))
+
+
+def _plan(experiment: Experiment, overrides: Sequence[str], json: bool) -> None:
+    costs, data = estimate(experiment, overrides)
+    if json:
+        print(dumps({"costs": [asdict(c) for c in costs], "data": [asdict(d) for d in data]}, indent=2))
+        return
+    console = Console()
+    console.print(plan_sheet(experiment, costs).table())
+    for found in data:
+        console.print(_tell(found), markup=False, highlight=False, soft_wrap=True)
+
+
+def plan_sheet(experiment: Experiment, costs: Sequence[Cost]) -> Sheet:
+    """What will be done, and what it costs at most."""
+    if not costs:
+        return Sheet(experiment.title, ("run",), (("measured on the spot, a few minutes",),))
+    rows = [(*_cells(cost), duration(cost.seconds)) for cost in costs]
+    total = Cost("total", "", *(sum(getattr(c, key) for c in costs) for key in ("epochs", "steps", "macs", "seconds")))
+    rows.append((*_cells(total), duration(total.seconds)))
+    columns = ("run", "phase", "dense epochs", "steps", "training MACs", "time here")
+    note = "At most: stages end when their rates settle, and the network shrinks. Time: from a few steps just made."
+    return Sheet(experiment.title, columns, tuple(rows), names=2, note=note)
+
+
+def _cells(cost: Cost) -> tuple[str, ...]:
+    return cost.run, cost.phase, f"{cost.epochs:g}", f"{cost.steps:,}", f"{cost.macs:.2e}"
+
+
+def _tell(found: Needs) -> str:
+    return f"data {found.name}: {found.note}" if found.found else f"data {found.name} is missing: {found.note}"

@@ -1,0 +1,44 @@
+"""A plain table, shown in the terminal, as Markdown or on a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Cells are text already; the first ``names`` columns are words, the others numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    names: int = 1
+    note: str = ""
+
+    def markdown(self) -> str:
+        """The table as Markdown.
+
+        >>> print(Sheet("LeNet", ("method", "error %"), (("rbp", "0.90"),)).markdown())
+        LeNet
+        <BLANKLINE>
+        | method | error % |
+        |---|---|
+        | rbp | 0.90 |
+        <BLANKLINE>
+        """
+        lines = ["| " + " | ".join(cells) + " |" for cells in (self.columns, *self.rows)]
+        lines.insert(1, "|" + "---|" * len(self.columns))
+        return "\n".join([self.title, "", *lines, *(["", self.note] if self.note else []), ""])
+
+    def table(self) -> Table:
+        """The same for the terminal."""
+        found = Table(title=self.title, box=box.SIMPLE, title_justify="left", caption=self.note or None)
+        found.caption_justify = "left"
+        for number, name in enumerate(self.columns):
+            found.add_column(name, justify="right" if number >= self.names else "left", overflow="fold")
+        for cells in self.rows:
+            found.add_row(*cells)
+        return found

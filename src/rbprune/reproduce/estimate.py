@@ -1,0 +1,140 @@
+"""What an experiment will cost, before it starts: steps, MACs, and time on this machine from a few real steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rbprune import models
+from rbprune.config import Config
+from rbprune.errors import RbpruneError
+from rbprune.pruner import Pruner
+from rbprune.recipe import load_recipe
+from rbprune.reproduce.experiments import Experiment
+from rbprune.session import load_data
+from rbprune.train.engine import Engine
+from rbprune.train.optim import make_optimizer
+from rbprune.train.runner import PRUNING_SHARE
+
+ILSVRC_IMAGES = 1_281_167
+SIZES = {"cifar10": 50_000, "mnist": 60_000, "folder": ILSVRC_IMAGES, "shards": ILSVRC_IMAGES}
+SHAPES = {"cifar10": (3, 32, 32), "mnist": (1, 28, 28)}
+TRAINING = 3
+"""Forward passes that a training step amounts to."""
+PIXELS = 128 * 32 * 32
+"""A calibrating batch has at most so many, so that it takes a second rather than a minute."""
+CALIBRATION_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One phase of one run. Epochs, steps, MACs and seconds are upper bounds: stages that settle end early, and the
+    network shrinks on the way."""
+
+    run: str
+    phase: str
+    epochs: float
+    steps: int
+    macs: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Data that an experiment reads: what is there, or what is missing."""
+
+    name: str
+    images: int
+    shape: tuple[int, ...]
+    found: bool
+    note: str
+
+
+def needs(config: Config) -> Needs:
+    """Look for the data of a run."""
+    name = config.data.name
+    try:
+        data = load_data(config)
+    except RbpruneError as error:
+        images = max(1, SIZES.get(name, 0) - config.data.val)
+        size = config.data.image_size
+        shape = SHAPES.get(name, (3, size, size))
+        return Needs(name, min(images, config.data.limit or images), shape, False, str(error))
+    found = f"found {len(data.train):,} training images"
+    return Needs(
+        name, len(data.train), data.shape, True, f"{found} in {config.data.path}" if config.data.path else found
+    )
+
+
+def estimate(experiment: Experiment, overrides: Sequence[str]) -> tuple[list[Cost], list[Needs]]:
+    """The cost of every phase of every run, and the data they need."""
+    costs: list[Cost] = []
+    found: dict[str, Needs] = {}
+    speeds: dict[str, float] = {}
+    trained: set[str] = set()
+    for work in experiment.works:
+        config = load_recipe(work.recipe, [*work.overrides, *overrides])
+        need = found.setdefault(work.recipe, needs(config))
+        model, size = models.build(config.model.name, classes=config.model.classes), need.images
+        shape = tuple(config.model.input_shape or need.shape)
+        example = models.example_input(config.model.name, model, shape)
+        if work.recipe not in speeds:
+            speeds[work.recipe] = seconds_per_image(config, model, example)
+        pruner = Pruner(
+            model,
+            example,
+            dataset_size=size,
+            method=config.prune.method,
+            only=config.prune.only,
+            keep=config.prune.keep,
+            downsampling=config.prune.downsampling,
+            macs_ratio=config.prune.macs_ratio,
+        )
+        pretrained = config.model.weights is not None or work.recipe in trained
+        for phase, epochs, batch in _phases(config, len(pruner), pretrained):
+            images, macs = epochs * size, TRAINING * epochs * size * pruner.graph.macs()
+            steps = round(epochs * -(-size // batch))
+            name = f"{work.recipe}-dense" if phase == "pretrain" else work.name
+            costs.append(Cost(name, phase, epochs, steps, macs, images * speeds[work.recipe]))
+        trained.add(work.recipe)
+    return costs, list(dict.fromkeys(found.values()))
+
+
+def _phases(config: Config, stages: int, pretrained: bool) -> Iterator[tuple[str, float, int]]:
+    """Name, dense epochs at most, and batch size."""
+    prune, budget = config.prune, config.budget
+    if config.pretrain is not None and not pretrained:
+        yield "pretrain", config.pretrain.epochs, config.pretrain.batch_size
+    epochs = prune.epochs * stages
+    epochs = epochs if budget is None else min(epochs, PRUNING_SHARE * budget)
+    yield f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, prune.batch_size
+    tuning = config.finetune.epochs if budget is None else budget - epochs
+    yield "fine-tune", tuning, config.finetune.batch_size
+
+
+def seconds_per_image(config: Config, model: nn.Module, example: Tensor) -> float:
+    """Time of a training step on this machine, per image: the fastest of a few, in the precision of the run."""
+    engine = Engine(config.runtime)
+    batch = max(2, min(config.prune.batch_size, PIXELS // example[0, 0].numel()))
+    inputs = torch.randn(batch, *example.shape[1:])
+    with engine.threads(), torch.random.fork_rng(devices=[]):
+        engine.place(model)
+        optimizer = make_optimizer(config.finetune, model.parameters())
+        module, (ready,) = engine.setup(model.train(), optimizer)
+        inputs, targets = engine.put((inputs, torch.zeros(batch, dtype=torch.long)))
+        times: list[float] = []
+        began = time.monotonic()
+        while len(times) < 2 or (len(times) < 10 and time.monotonic() - began < CALIBRATION_SECONDS):
+            start = time.perf_counter()
+            ready.zero_grad()
+            loss = F.cross_entropy(module(inputs), targets)
+            engine.backward(loss)
+            ready.step()
+            loss.item()  # waits for a GPU
+            times.append(time.perf_counter() - start)
+    return min(times) / batch

@@ -1,0 +1,87 @@
+"""The paper's figures, drawn from the events of runs: rates in each layer, channels left, recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from rbprune.errors import CheckpointError
+from rbprune.report.columns import columns
+from rbprune.report.events import read_events
+from rbprune.report.histogram import histogram
+from rbprune.report.numbers import number
+from rbprune.report.overlay import overlay
+from rbprune.report.run import Run, gather
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing, or ``parts`` (name, count, drawing) that stand side by side."""
+
+    title: str
+    note: str = ""
+    drawing: str = ""
+    parts: tuple[tuple[str, str, Markup], ...] = ()
+
+
+def read_run(folder: Path) -> Run:
+    """A run from its folder."""
+    if not (folder / "events.jsonl").is_file():
+        raise CheckpointError(f"{folder} is no run folder (it has no events.jsonl); give the --out of 'rbprune prune'")
+    return gather(read_events(folder / "events.jsonl"))
+
+
+def draw(name: str, runs: Mapping[str, Run]) -> list[Figure]:
+    """``rates``, ``channels`` or ``finetune`` of these runs."""
+    if name == "rates":
+        return [_rates(label, run) for label, run in runs.items()]
+    if name == "channels":
+        return [_channels(label, run) for label, run in runs.items()]
+    return [_recovery(runs)]
+
+
+def _rates(label: str, run: Run) -> Figure:
+    parts = []
+    inside = total = 0
+    for site in run.sites:
+        if not site.values:
+            continue
+        total += len(site.values)
+        inside += sum(0.1 <= value <= 0.9 for value in site.values)
+        kept = len(site.values) - (site.removed or 0)
+        limits = (0.0, 1.0) if site.diagnostic == "rate" else None
+        drawing = histogram(site.values, site.removed, site.name, limits)
+        parts.append((site.name, f"{kept} of {len(site.values)}", drawing))
+    share = f"{100 * inside / total:.1f} % of {total:,} channels lie between 0.1 and 0.9" if total else "no rates yet"
+    return Figure(f"Rates, {label}", share, parts=tuple(parts))
+
+
+def _channels(label: str, run: Run) -> Figure:
+    found = {
+        site.name: (site.before, site.before if site.after is None else site.after)
+        for site in run.sites
+        if site.before is not None and site.values
+    }
+    left, had = (sum(pair[k] or 0 for pair in found.values()) for k in (1, 0))
+    drawing = columns({name: (a or 0.0, b or 0.0) for name, (a, b) in found.items()}, title=label)
+    return Figure(f"Channels left, {label}", f"{left:g} of {had:g}", drawing)
+
+
+def recovery(run: Run) -> list[tuple[float, float]]:
+    """(epoch of fine-tuning, validation error); epoch 0 is just after the last cut."""
+    cut = number(run.stages[-1].get("val_error")) if run.stages else None
+    points = [] if cut is None else [(0.0, cut)]
+    for event in run.epochs:
+        epoch, error = number(event.get("epoch")), number(event.get("val_error"))
+        if event.get("phase") == "finetune" and epoch is not None and error is not None:
+            points.append((epoch, error))
+    return points
+
+
+def _recovery(runs: Mapping[str, Run]) -> Figure:
+    series = {label: recovery(run) for label, run in runs.items()}
+    drawing = overlay(series, title="Error while fine-tuning", x_label="epochs of fine-tuning")
+    return Figure("Error while fine-tuning", "validation error; epoch 0 is just after the last cut", drawing)

@@ -1,0 +1,104 @@
+"""Make a table or figure anew: its runs, each done once, then the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.console import Console
+
+from rbprune.files import write_atomic
+from rbprune.recipe import load_recipe
+from rbprune.report.html import TEMPLATES
+from rbprune.report.sheet import Sheet
+from rbprune.reproduce import paper
+from rbprune.reproduce.experiments import FIGURES, Experiment, Work
+from rbprune.reproduce.figures import Figure, draw, read_run
+from rbprune.reproduce.tables import comparison
+from rbprune.series import dense_weights, reason, run_once
+from rbprune.train.interrupt import Interrupted
+
+
+@dataclass
+class Reproduction:
+    """What came of it; ``notes`` say which runs failed, and why."""
+
+    experiment: Experiment
+    summaries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sheets: list[Sheet] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """For programs."""
+        sheets = [asdict(sheet) for sheet in self.sheets]
+        found = {"experiment": self.experiment.name, "runs": self.summaries, "tables": sheets, "notes": self.notes}
+        return json.dumps(found, indent=2)
+
+
+def reproduce(
+    experiment: Experiment, folder: Path, overrides: Sequence[str], *, console: Console, command: list[str]
+) -> Reproduction:
+    """Run what is missing below ``folder``, then put our figures beside the paper's. One failure costs one row."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = Reproduction(experiment)
+    for work in experiment.works:
+        try:
+            found.summaries[work.name] = _one(work, folder, overrides, console, command)
+        except Interrupted:
+            raise
+        except Exception as error:
+            found.notes.append(f"{work.name}: {reason(error, folder / f'{work.name}-failed.txt')}")
+            console.print(found.notes[-1], markup=False, highlight=False, soft_wrap=True)
+    _gather(found, folder)
+    return found
+
+
+def _one(work: Work, folder: Path, overrides: Sequence[str], console: Console, command: list[str]) -> dict[str, Any]:
+    given = [*work.overrides, *overrides]
+
+    def settings() -> Any:
+        title = f"dense network for {work.recipe}"
+        weights = dense_weights(work.recipe, given, folder / f"{work.recipe}-dense", title=title, console=console)
+        return load_recipe(work.recipe, [*given, *weights])
+
+    return run_once(folder / work.name, settings, title=work.name, console=console, command=command)
+
+
+def _gather(found: Reproduction, folder: Path) -> None:
+    """Tables and figures of the runs that are finished."""
+    experiment, works = found.experiment, [w for w in found.experiment.works if w.name in found.summaries]
+    ours = {work.label: found.summaries[work.name] for work in works}
+    if experiment.name in FIGURES:
+        labels = {f"{found.summaries[w.name]['model']} {w.label}": read_run(folder / w.name) for w in works}
+        found.figures += draw(experiment.name, labels)
+    elif experiment.name == "cifar10":
+        found.sheets.append(comparison(experiment.title, paper.CIFAR10, ours))
+        labels = {w.label: read_run(folder / w.name) for w in works}
+        found.figures += draw("finetune", labels)
+    elif experiment.name == "vgg16-ilsvrc":
+        found.sheets.append(comparison(experiment.title, paper.VGG16, ours))
+    elif experiment.name == "resnet50-ilsvrc":
+        found.sheets.append(comparison(experiment.title, paper.RESNET50, ours))
+
+
+def write_page(found: Reproduction, folder: Path, command: str) -> Path:
+    """``folder/NAME.html`` and ``NAME.md``: tables and figures."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    page = environment.get_template("reproduce.html.j2").render(
+        title=found.experiment.title,
+        sheets=found.sheets,
+        figures=found.figures,
+        notes=found.notes,
+        command=command,
+    )
+    name = found.experiment.name
+    write_atomic(folder / f"{name}.md", "\n".join(sheet.markdown() for sheet in found.sheets))
+    write_atomic(folder / f"{name}.json", found.to_json())
+    return write_atomic(folder / f"{name}.html", page)

@@ -1,0 +1,59 @@
+"""The paper's tables with our rows beside its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rbprune.report.sheet import Sheet
+from rbprune.reproduce.paper import Result
+
+Summary = Mapping[str, Any]
+
+
+def comparison(title: str, printed: Sequence[Result], ours: Mapping[str, Summary]) -> Sheet:
+    """Each row of the paper, and below it what we measured for the same method; ``ours`` by the paper's names."""
+    wide, top5 = any(row.channels for row in printed), any(row.top5 is not None for row in printed)
+    head = ["method", "by"] + ["channels left"] * wide + ["CR"] * wide + ["MACs", "error %"] + ["top-5 %"] * top5
+    rows = []
+    for row in printed:
+        rows.append(_cells(row, "paper", wide, top5))
+        summary = next(iter(ours.values()), None) if row.method == "Baseline" else ours.get(row.method)
+        if summary is not None:
+            found = _dense(summary) if row.method == "Baseline" else measured(row.method, summary)
+            rows.append(_cells(found, "here", wide, top5))
+    return Sheet(title, (*head, "cost"), _with_cost(rows, ours), names=3 if wide else 2)
+
+
+def measured(method: str, summary: Summary) -> Result:
+    """A finished run as a row."""
+    channels = "-".join(str(after) for _, after in summary["channels"].values())
+    errors = summary["error_after"], summary.get("top5_after")
+    return Result(method, summary["macs_ratio"], *errors, summary["params_ratio"], channels)
+
+
+def _dense(summary: Summary) -> Result:
+    channels = "-".join(str(before) for before, _ in summary["channels"].values())
+    return Result("Baseline", 1.0, summary["error_before"], summary.get("top5_before"), 1.0, channels)
+
+
+def _cells(row: Result, by: str, wide: bool, top5: bool) -> tuple[str, ...]:
+    digits = 1 if by == "paper" else 2
+    cells = [row.method, by]
+    if wide:
+        cells += [row.channels, _number(row.params, 1, "x")]
+    cells += [_number(row.macs, digits, "x"), _number(row.error, digits)]
+    return (*cells, _number(row.top5, digits)) if top5 else tuple(cells)
+
+
+def _with_cost(rows: Sequence[tuple[str, ...]], ours: Mapping[str, Summary]) -> tuple[tuple[str, ...], ...]:
+    """What each of our runs spent on pruning and fine-tuning, in dense epochs."""
+    found = []
+    for cells in rows:
+        spent = ours[cells[0]]["dense_epochs"] if cells[1] == "here" and cells[0] in ours else None
+        found.append((*cells, "" if spent is None else _number(spent["prune"] + spent["finetune"], 1)))
+    return tuple(found)
+
+
+def _number(value: float | None, digits: int, unit: str = "") -> str:
+    return "" if value is None else f"{value:.{digits}f}{unit}"
