@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from rbprune.config import OptimConfig
+from rbprune.config import OptimConfig, RuntimeConfig
 from rbprune.data import TensorSource
 from rbprune.errors import DataError, NumericalError
+from rbprune.train.engine import Engine
 from rbprune.train.objective import check_finite, data_loss, distillation, mistakes
 from rbprune.train.optim import learning_rate
 from rbprune.train.settle import Settling
@@ -34,6 +35,16 @@ def test_decay_starts_high_and_ends_near_nothing(decay: str) -> None:
     assert rates.index(max(rates)) in range(98, 102)
     assert rates[-1] < 0.002
     assert all(a >= b for a, b in pairwise(rates[101:]))
+
+
+@pytest.mark.parametrize("number", [0, 7, 2**63 + 5])
+def test_a_step_draws_the_numbers_that_its_seed_gives(number: int) -> None:
+    engine = Engine(RuntimeConfig(accelerator="cpu"))
+    torch.manual_seed(number)
+    wanted = torch.rand(3), torch.randn(3), torch.randperm(5)
+    engine.seed(number)
+    drawn = torch.rand(3), torch.randn(3), torch.randperm(5)
+    assert all(torch.equal(a, b) for a, b in zip(wanted, drawn, strict=True))
 
 
 def test_settled_means_no_crossing_and_no_movement() -> None:
