@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from rbprune.cli import main
+from tests.measure.test_pair import run_folder
 from tests.test_session import QUICK
 
-VERBS = ["demo", "train", "prune", "resume", "inspect", "count"]
+VERBS = ["demo", "train", "prune", "resume", "inspect", "count", "time"]
 OWN = """
 import torch
 from torch import nn
@@ -59,6 +60,40 @@ def test_count_and_inspect_print_tables(capsys: pytest.CaptureFixture[str]) -> N
     assert "frozen: linear: the network's output" in table
 
 
+def test_time_prints_json_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ("--keep", "5-10-76", "--batch", "1,4", "--rounds", "2", "--device", "cpu", "--threads", "1")
+    assert run("time", "lenet5", *quick, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [(t["network"], t["batch"]) for t in result["timings"]] == [
+        ("dense", 1),
+        ("pruned", 1),
+        ("dense", 4),
+        ("pruned", 4),
+    ]
+    assert (round(result["macs_ratio"], 1), round(result["storage_ratio"]["pruned"], 1)) == (13.9, 29.9)
+    assert (result["input"], result["machine"]["threads"]) == ([1, 28, 28], 1)
+    assert run("time", "lenet5", *quick) == 0
+    text = capsys.readouterr().out
+    assert "dense / pruned" in text
+    assert "MACs: 13.90x" in text
+    assert re.search(r"on cpu \(.+\), 1 thread, torch \d.*2 rounds, wall time", text)
+
+
+def test_time_without_widths_times_the_dense_network_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("time", "lenet5", "--batch", "1", "--rounds", "1", "--device", "cpu") == 0
+    text = capsys.readouterr().out
+    assert "dense ms" in text
+    assert "pruned" not in text
+
+
+def test_time_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_folder(tmp_path, "lenet5")
+    assert run("time", "--run", str(folder), "--batch", "1", "--rounds", "1", "--device", "cpu", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["model"] == "lenet5"
+    assert result["storage"]["dense"] > result["storage"]["pruned"]
+
+
 def test_inspect_a_users_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     assert run("inspect", f"{tmp_path}/mine.py:net", "--json") == 0
@@ -73,6 +108,12 @@ def test_inspect_a_users_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("count", "lenet"), "did you mean 'lenet5'"),
         (("count", "lenet5", "--keep", "99"), "asks for 99 channels of 'conv1'"),
         (("count", "lenet5", "--input", "big"), "a shape such as 3x224x224; this is 'big'"),
+        (("time",), "nothing to time; give a MODEL"),
+        (("time", "lenet5", "--keep", "5", "--run", "x"), "--keep and --run both say"),
+        (("time", "--run", "nowhere"), "nowhere is no run folder"),
+        (("time", "lenet5", "--batch", "1;2"), "batch sizes such as 1,32; this is '1;2'"),
+        (("time", "lenet5", "--batch", "0"), "numbers from 1 on"),
+        (("time", "lenet5", "--device", "tpu"), "unknown device 'tpu'"),
         (("prune", "nonsense", "--out", "x"), "there is no recipe 'nonsense'"),
         (("prune", "demo", "--set", "prune.epoch=1", "--out", "x"), "did you mean 'epochs'"),
         (("resume", "nowhere"), "is no run folder"),

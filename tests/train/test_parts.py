@@ -39,6 +39,16 @@ def test_decay_starts_high_and_ends_near_nothing(decay: str) -> None:
     assert all(a >= b for a, b in pairwise(rates[101:]))
 
 
+@pytest.mark.parametrize("number", [0, 7, 2**63 + 5])
+def test_a_step_draws_the_numbers_that_its_seed_gives(number: int) -> None:
+    engine = Engine(RuntimeConfig(accelerator="cpu"))
+    torch.manual_seed(number)
+    wanted = torch.rand(3), torch.randn(3), torch.randperm(5)
+    engine.seed(number)
+    drawn = torch.rand(3), torch.randn(3), torch.randperm(5)
+    assert all(torch.equal(a, b) for a, b in zip(wanted, drawn, strict=True))
+
+
 def test_settled_means_no_crossing_and_no_movement() -> None:
     settling = Settling(tolerance=0.01, interval=2, threshold=0.5)
     moving, crossing, still = torch.tensor([0.1, 0.9]), torch.tensor([0.1, 0.4]), torch.tensor([0.101, 0.401])

@@ -45,10 +45,18 @@ def traced(name: str, shape: str | None) -> ChannelGraph:
 
 def example(name: str, model: nn.Module, shape: str | None) -> Tensor:
     """An input for it."""
+    return models.example_input(name, model, sizes(shape))
+
+
+def sizes(shape: str | None) -> tuple[int, ...] | None:
+    """``--input`` as numbers.
+
+    >>> sizes("3x224x224")
+    (3, 224, 224)
+    """
     if shape is None:
-        return models.example_input(name, model)
+        return None
     try:
-        sizes = tuple(int(size) for size in shape.split("x"))
+        return tuple(int(size) for size in shape.split("x"))
     except ValueError as error:
         raise ConfigError(f"--input is a shape such as 3x224x224; this is {shape!r}") from error
-    return models.example_input(name, model, sizes)

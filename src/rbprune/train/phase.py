@@ -145,7 +145,7 @@ class PhaseRun:
         epoch, batch = divmod(self.step, self.stream.steps)
         where = f"batch {batch} of epoch {epoch + 1} ({self.phase.kind})"
         # all randomness of a step depends on its place in the run alone, so a resumed run draws the same numbers
-        torch.manual_seed(mix(self.seed, self.phase.number, self.step, self.engine.rank))
+        self.engine.seed(mix(self.seed, self.phase.number, self.step, self.engine.rank))
         inputs, targets = self.engine.put(inputs, share=True), self.engine.put(targets, share=True)
         lr = self.learning_rate(self.step)
         for group in self.optimizers[0].param_groups:
