@@ -13,13 +13,14 @@ from rbprune.cli.demo import demo
 from rbprune.cli.inspect import inspect
 from rbprune.cli.prune import prune
 from rbprune.cli.resume import resume
+from rbprune.cli.shard import shard
 from rbprune.cli.train import train
 from rbprune.errors import RbpruneError
 from rbprune.train.interrupt import Interrupted
 from rbprune.train.memory import keep_freed_memory
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
-for verb in (demo, train, prune, resume, compare, inspect, count):
+for verb in (demo, train, prune, resume, compare, inspect, count, shard):
     app.command(verb)
 
 
