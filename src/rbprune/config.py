@@ -32,6 +32,8 @@ class DataConfig(_Section):
     workers: int = Field(0, ge=0)
     image_size: int = Field(224, ge=8)
     limit: int | None = Field(None, ge=1)
+    corrupt: Literal["error", "skip"] = "error"
+    """What to do about an image that cannot be decoded: stop and name it, or leave it out of its batch."""
 
 
 class OptimConfig(_Section):

@@ -18,6 +18,21 @@ class DataError(RbpruneError):
     """Data is missing, damaged, empty or contains what the loss cannot take."""
 
 
+class CorruptError(DataError):
+    """One example cannot be decoded; with ``data.corrupt = "skip"`` it is left out instead.
+
+    >>> print(CorruptError("a.jpg", "image file is truncated"))
+    a.jpg: not a readable image: image file is truncated; replace or remove it, or set data.corrupt = "skip"
+    """
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(where, why)  # both, so that it travels between processes
+        self.where, self.why = where, why
+
+    def __str__(self) -> str:
+        return f'{self.where}: not a readable image: {self.why}; replace or remove it, or set data.corrupt = "skip"'
+
+
 class ModelError(RbpruneError):
     """A model cannot be built, run on its example, or loaded."""
 

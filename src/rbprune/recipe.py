@@ -75,18 +75,21 @@ def _parse(text: str, where: str) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> dict[str, Any]:
-    """``a.b=value`` as nested tables; the value is TOML, or else a plain string.
+    """``a.b=value`` as nested tables; the value is TOML, or else a plain string, and ``none`` takes a setting away.
 
     >>> parse_override("prune.price={nats=20}")
     {'prune': {'price': {'nats': 20}}}
+    >>> parse_override("model.weights=none")
+    {'model': {'weights': None}}
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set takes key=value, such as finetune.epochs=3; this is {text!r}")
+    parsed: Any
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        parsed = value.strip()
+        parsed = None if value.strip() == "none" else value.strip()
     for part in reversed(key.strip().split(".")):
         parsed = {part: parsed}
     return parsed

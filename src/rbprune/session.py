@@ -31,7 +31,14 @@ def load_data(config: Config) -> data.Data:
     """The data that the settings name."""
     d = config.data
     return data.load(
-        d.name, d.path, val=d.val, augment=d.augment, workers=d.workers, image_size=d.image_size, limit=d.limit
+        d.name,
+        d.path,
+        val=d.val,
+        augment=d.augment,
+        workers=d.workers,
+        image_size=d.image_size,
+        limit=d.limit,
+        corrupt=d.corrupt,
     )
 
 
@@ -45,6 +52,7 @@ def make_feed(source: data.Data, seed: int) -> Feed:
         train=lambda batch_size: SourceStream(source.train, batch_size, seed),
         val=None if source.val is None else held_out(source.val),
         test=held_out(source.test),
+        skipped=source.skipped,
     )
 
 

@@ -14,6 +14,7 @@ from rbprune.cli.inspect import inspect
 from rbprune.cli.prune import prune
 from rbprune.cli.reproduce import reproduce
 from rbprune.cli.resume import resume
+from rbprune.cli.shard import shard
 from rbprune.cli.time import time
 from rbprune.cli.train import train
 from rbprune.errors import RbpruneError
@@ -21,7 +22,7 @@ from rbprune.train.interrupt import Interrupted
 from rbprune.train.memory import keep_freed_memory
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
-for verb in (demo, train, prune, resume, compare, reproduce, inspect, count, time):
+for verb in (demo, train, prune, resume, compare, reproduce, inspect, count, time, shard):
     app.command(verb)
 
 

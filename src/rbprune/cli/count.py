@@ -50,3 +50,11 @@ def _show(model: str, result: Count) -> None:
             left = f"{step.kept}/{step.channels}"
             table.add_row(step.site, left, f"{step.macs_ratio:.2f}", f"{step.conv_macs_ratio:.2f}")
         console.print(table)
+    if result.accumulated and result.stages:
+        table = Table(title="accumulating, stage after stage, inside blocks")
+        for heading in ("stage", "kept", "%", "MACs x", "conv MACs x"):
+            table.add_column(heading, justify="left" if heading == "stage" else "right")
+        for stage in result.stages:
+            left, percent = f"{stage.kept}/{stage.channels}", f"{stage.percent:.1f}"
+            table.add_row(stage.stage, left, percent, f"{stage.macs_ratio:.2f}", f"{stage.conv_macs_ratio:.2f}")
+        console.print(table)

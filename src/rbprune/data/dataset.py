@@ -14,13 +14,17 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from rbprune.data.labels import check_labels
 from rbprune.data.order import check_order, mix
-from rbprune.errors import DataError, RbpruneError
+from rbprune.data.skipped import Skipped
+from rbprune.errors import CorruptError, DataError, RbpruneError
 
 
 class DatasetSource:
     """A data set of (x, y) pairs; ``evaluation`` is the same examples with the transform used without augmentation.
 
     ``labels``, where known, let the data be split by class; with ``classes`` every batch is checked for others.
+
+    An example that raises :class:`rbprune.errors.CorruptError` ends the reading, or, where ``skipped`` is given, is
+    left out of its batch and noted there.
 
     Random transforms may draw from the global generators of torch, numpy and Python: these are seeded for each
     batch, and put back after it. A transform with a generator of its own is beyond that.
@@ -39,12 +43,14 @@ class DatasetSource:
         evaluation: Dataset[Any] | None = None,
         labels: Tensor | None = None,
         classes: int | None = None,
+        skipped: Skipped | None = None,
     ) -> None:
         self._train = dataset
         self._evaluation = dataset if evaluation is None else evaluation
         self._workers = workers
         self._labels = labels
         self._classes = classes
+        self._skipped = skipped
         for name, value in (("evaluation", self._evaluation), ("labels", labels)):
             if value is not None and _length(value) != len(self):
                 raise DataError(f"dataset has {len(self)} examples but {name} {_length(value)}; give the same ones")
@@ -66,18 +72,22 @@ class DatasetSource:
             evaluation=Subset(self._evaluation, chosen),
             labels=None if self._labels is None else self._labels[indices],
             classes=self._classes,
+            skipped=self._skipped,
         )
 
     def plain(self) -> DatasetSource:
         """The same examples, never augmented."""
-        return DatasetSource(self._evaluation, self._workers, labels=self._labels, classes=self._classes)
+        return DatasetSource(
+            self._evaluation, self._workers, labels=self._labels, classes=self._classes, skipped=self._skipped
+        )
 
     def batches(
         self, order: Tensor, batch_size: int, *, seed: int, augment: bool, start: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches from ``start`` on; see :meth:`rbprune.data.Source.batches`."""
         count = check_order(order, batch_size, start, len(self))
-        batches = _Batches(self._train if augment else self._evaluation, order, batch_size, seed)
+        dataset = self._train if augment else self._evaluation
+        batches = _Batches(dataset, order, batch_size, seed, skip=self._skipped is not None)
         loader: DataLoader[Any] = DataLoader(
             batches,
             batch_size=None,
@@ -89,22 +99,36 @@ class DatasetSource:
         for batch in loader:
             if isinstance(batch, RbpruneError):
                 raise batch
+            x, y, left_out = batch
+            if self._skipped is not None:
+                self._skipped.add(left_out)
             if self._classes is not None:
-                check_labels(batch[1], self._classes, "a batch of the data set")
-            yield batch
+                check_labels(y, self._classes, "a batch of the data set")
+            yield x, y
 
 
 class _Batches(Dataset[Any]):
     """Batch k as item k, so that everything random about it happens in one place."""
 
-    def __init__(self, dataset: Dataset[Any], order: Tensor, batch_size: int, seed: int) -> None:
-        self.dataset, self.order, self.batch_size, self.seed = dataset, order, batch_size, seed
+    def __init__(self, dataset: Dataset[Any], order: Tensor, batch_size: int, seed: int, *, skip: bool) -> None:
+        self.dataset, self.order, self.batch_size, self.seed, self.skip = dataset, order, batch_size, seed, skip
 
-    def __getitem__(self, k: int) -> tuple[Tensor, Tensor] | RbpruneError:
+    def __getitem__(self, k: int) -> tuple[Tensor, Tensor, list[str]] | RbpruneError:
+        """x, y and what was left out."""
         indices = self.order[k * self.batch_size : (k + 1) * self.batch_size].tolist()
+        pairs: list[tuple[Any, Any]] = []
+        left_out: list[str] = []
         try:
             with seeded(mix(self.seed, k)):
-                return _collate([self._example(i) for i in indices])
+                for index in indices:
+                    try:
+                        pairs.append(self._example(index))
+                    except CorruptError as error:
+                        if not self.skip:
+                            raise
+                        left_out.append(error.where)
+                x, y = _collate(pairs) if pairs else (torch.empty(0), torch.empty(0, dtype=torch.long))
+                return x, y, left_out
         except RbpruneError as error:
             return error  # raised inside a worker it would arrive with a traceback for a message
 

@@ -2,60 +2,41 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from rbprune.data.traits import IMAGENET_MEAN, IMAGENET_STD
+from rbprune.data.image import ENDINGS
 from rbprune.errors import DataError
-from rbprune.models.compat import import_torchvision
 
-ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
-LAYOUT = "expected DIR/train/<class>/*.jpg and DIR/val/<class>/*.jpg, with DIR named by --set data.path=DIR"
+LAYOUT = "expected DIR/train/<class>/*.jpg and DIR/val/<class>/*.jpg"
 
 
-class ImageFolder(Dataset[tuple[Tensor, int]]):
-    """The images below one folder; the label is the place of the class folder's name in sorted order."""
+class FolderStore:
+    """Image files and their labels."""
 
-    def __init__(self, files: list[Path], labels: Tensor, *, size: int, augment: bool) -> None:
-        self.files, self.labels, self.size, self.augment = files, labels, size, augment
+    def __init__(self, files: list[Path], labels: Tensor) -> None:
+        self.files, self.labels = files, labels
 
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def read(self, index: int) -> bytes:
+        """The file of one image."""
         file = self.files[index]
         try:
-            with Image.open(file) as image:
-                pixels = image.convert("RGB")
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as cause:
-            raise DataError(f"{file}: not a readable image: {cause}; replace or remove the file") from cause
-        return transform(self.size, self.augment)(pixels), int(self.labels[index])
+            return file.read_bytes()
+        except OSError as cause:
+            raise DataError(f"{file}: cannot be read: {cause.strerror}; check the disk and who may read it") from cause
+
+    def where(self, index: int) -> str:
+        """Its name, for people."""
+        return str(self.files[index])
 
 
-@lru_cache
-def transform(size: int, augment: bool) -> Callable[[Image.Image], Tensor]:
-    """Resize to 256/224 of ``size``, crop (at random and mirrored when augmenting, else the centre), normalise."""
-    import_torchvision()
-    v2 = importlib.import_module("torchvision.transforms.v2")
-    larger = round(size * 256 / 224)
-    crop = [v2.RandomCrop(size), v2.RandomHorizontalFlip()] if augment else [v2.CenterCrop(size)]
-    composed: Callable[[Image.Image], Tensor] = v2.Compose(
-        [
-            v2.Resize((larger, larger)),
-            *crop,
-            v2.PILToTensor(),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(IMAGENET_MEAN, IMAGENET_STD),
-        ]
-    )
-    return composed
+def open_folder(path: Path) -> tuple[FolderStore, FolderStore, int]:
+    """The images of ``train`` and ``val``, and the number of classes; labels follow the sorted class names."""
+    classes = list_classes(path)
+    train, val = (FolderStore(*list_images(path / part, classes)) for part in ("train", "val"))
+    return train, val, len(classes)
 
 
 def list_classes(path: Path) -> list[str]:

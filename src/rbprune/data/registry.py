@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor
 
 from rbprune.data.cifar10 import read_cifar10
 from rbprune.data.dataset import DatasetSource
-from rbprune.data.folder import ImageFolder, list_classes, list_images
+from rbprune.data.folder import open_folder
+from rbprune.data.image import Images, Store
 from rbprune.data.mnist import read_mnist, read_subset
+from rbprune.data.shards import open_shards
+from rbprune.data.skipped import Skipped
 from rbprune.data.source import Data, Divisible
 from rbprune.data.split import split
 from rbprune.data.tensor import TensorSource
@@ -22,7 +26,7 @@ from rbprune.imports import is_spec
 
 __all__ = ["NAMES", "Data", "load"]
 
-NAMES = ("mnist-subset", "mnist", "cifar10", "folder")
+NAMES = ("mnist-subset", "mnist", "cifar10", "folder", "shards")
 SPLIT_SEED = 0
 
 
@@ -35,18 +39,21 @@ def load(
     workers: int = 0,
     image_size: int = 224,
     limit: int | None = None,
+    corrupt: Literal["error", "skip"] = "error",
 ) -> Data:
     """Load a name of ``NAMES``, or what the user's ``module:factory`` returns for ``path``.
 
     ``val`` training examples are held out for validation and never augmented (a validation set that the user's
     factory returns stays as it is). ``limit`` keeps at most so many of the remaining training examples. Both choices
     are stratified and always the same. ``workers`` and ``image_size`` concern data that is read from files as it is
-    needed: ``folder`` and the user's own.
+    needed: ``folder``, ``shards`` and the user's own; so does ``corrupt``, which says whether an image that cannot be
+    decoded is an error or is left out of its batch.
 
     >>> data = load("mnist-subset", val=1000, limit=200)
     >>> len(data.train), len(data.val), len(data.test), data.classes, data.shape
     (200, 1000, 1000, 10, (1, 28, 28))
     """
+    skipped = Skipped() if corrupt == "skip" else None
     if name == "mnist-subset":
         data = _in_memory(MNIST, read_subset("train"), read_subset("t10k"))
     elif name == "mnist":
@@ -56,9 +63,11 @@ def load(
         folder = _folder(name, path)
         data = _in_memory(CIFAR10, read_cifar10(folder, "train"), read_cifar10(folder, "test"))
     elif name == "folder":
-        data = _images(_folder(name, path), workers, image_size)
+        data = _images(*open_folder(_folder(name, path)), workers, image_size, skipped)
+    elif name == "shards":
+        data = _images(*open_shards(_folder(name, path)), workers, image_size, skipped)
     elif is_spec(name):
-        data = read_user(name, path, workers)
+        data = read_user(name, path, workers, skipped)
     else:
         known = ", ".join([*NAMES, "package.module:factory", "path/file.py:factory"])
         raise DataError(f"unknown data {name!r}{nearest(name, NAMES)} (known: {known})")
@@ -77,20 +86,17 @@ def _in_memory(traits: Traits, train: tuple[Tensor, Tensor], test: tuple[Tensor,
     return Data(augmented, None, source(*test), traits.classes, traits.shape)
 
 
-def _images(path: Path, workers: int, size: int) -> Data:
+def _images(train: Store, val: Store, classes: int, workers: int, size: int, skipped: Skipped | None) -> Data:
     if size < 1:
         raise ConfigError(f"image_size must be at least 1 pixel, got {size}")
-    classes = list_classes(path)
-    train, train_labels = list_images(path / "train", classes)
-    test, test_labels = list_images(path / "val", classes)
-    augmented, plain = (ImageFolder(train, train_labels, size=size, augment=augment) for augment in (True, False))
-    held_back = ImageFolder(test, test_labels, size=size, augment=False)
+    augmented, plain = (Images(train, size=size, augment=augment) for augment in (True, False))
     return Data(
-        DatasetSource(augmented, workers, evaluation=plain, labels=train_labels),
+        DatasetSource(augmented, workers, evaluation=plain, labels=train.labels, skipped=skipped),
         None,
-        DatasetSource(held_back, workers, labels=test_labels),
-        len(classes),
+        DatasetSource(Images(val, size=size, augment=False), workers, labels=val.labels, skipped=skipped),
+        classes,
         (3, size, size),
+        skipped,
     )
 
 

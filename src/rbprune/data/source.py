@@ -8,6 +8,8 @@ from typing import Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
+from rbprune.data.skipped import Skipped
+
 
 class Source(Protocol):
     """Labelled examples that can be fetched by index."""
@@ -21,6 +23,8 @@ class Source(Protocol):
 
         The augmentation of batch k depends only on ``(seed, k)``: an epoch that is resumed at ``start`` gives the
         very batches that the uninterrupted one gives. The global random generators are neither read nor changed.
+
+        Where corrupt examples are left out a batch is smaller; one of which nothing is left has no rows in x and y.
         """
         ...
 
@@ -45,10 +49,14 @@ class Divisible(Source, Protocol):
 
 @dataclass(frozen=True)
 class Data:
-    """A data set: what to train, validate and test on, its number of classes and the shape of one example."""
+    """A data set: what to train, validate and test on, its number of classes and the shape of one example.
+
+    ``skipped`` collects the corrupt examples that its sources leave out, where they do.
+    """
 
     train: Source
     val: Source | None
     test: Source
     classes: int
     shape: tuple[int, ...]
+    skipped: Skipped | None = None

@@ -11,13 +11,16 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from rbprune.data.dataset import DatasetSource, seeded
+from rbprune.data.skipped import Skipped
 from rbprune.data.source import Data
 from rbprune.errors import DataError
 from rbprune.imports import find
 
 
-def read_user(spec: str, path: str | Path | None, workers: int) -> Data:
+def read_user(spec: str, path: str | Path | None, workers: int, skipped: Skipped | None = None) -> Data:
     """Call ``factory(path)``, which returns a ``Data`` or a pair (training, test) of map-style data sets.
+
+    The sets of a pair raise ``rbprune.errors.CorruptError`` for an example that may be left out into ``skipped``.
 
     A pair says nothing about evaluating without augmentation: return a ``Data`` whose training source is
     ``DatasetSource(dataset, evaluation=...)`` where the training transform is random.
@@ -31,9 +34,10 @@ def read_user(spec: str, path: str | Path | None, workers: int) -> Data:
     labels = [_labels(dataset) for dataset in given]
     classes = _classes(spec, given[0], labels)
     train, test = (
-        DatasetSource(dataset, workers, labels=y, classes=classes) for dataset, y in zip(given, labels, strict=True)
+        DatasetSource(dataset, workers, labels=y, classes=classes, skipped=skipped)
+        for dataset, y in zip(given, labels, strict=True)
     )
-    return Data(train, None, test, classes, _shape(spec, given[0]))
+    return Data(train, None, test, classes, _shape(spec, given[0]), skipped)
 
 
 def _labels(dataset: Dataset[Any]) -> Tensor | None:

@@ -100,10 +100,10 @@ class Progress:
         self._begin("steps", total_steps, label)
         self._move("steps", 0)
 
-    def step(self, loss: float | None = None) -> None:
-        """One more step of the epoch is done."""
+    def step(self, loss: float | None = None, count: int = 1) -> None:
+        """One more step of the epoch is done, or several."""
         if self._live is not None and "steps" in self._tasks:
-            self._steps += 1
+            self._steps += count
             self._move("steps", self._steps, note=None if loss is None else f"loss {loss:.4f}")
 
     def log(self, text: str) -> None:

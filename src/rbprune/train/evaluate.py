@@ -7,9 +7,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rbprune.errors import DataError
 from rbprune.train.engine import Engine, call
 from rbprune.train.objective import Loss, check_finite, data_loss, mistakes
-from rbprune.train.stream import Stream
+from rbprune.train.stream import Stream, filled
 
 MANY_CLASSES = 100
 """From here on the top-5 error is reported too."""
@@ -34,7 +35,7 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
     wrong, far_off, count, many = 0.0, 0, 0, False
     try:
         with torch.no_grad():
-            for number, (inputs, targets) in enumerate(stream.epoch(0)):
+            for number, (inputs, targets) in enumerate(filled(stream.epoch(0))):
                 inputs, targets = engine.put(inputs), engine.put(targets)
                 outputs = call(model, inputs)
                 where = f"evaluation batch {number}"
@@ -54,5 +55,6 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
     finally:
         for module, mode in modes.items():
             module.training = mode
-    count = max(1, count)
+    if not count:
+        raise DataError("no example could be read for evaluation: all were left out as corrupt; check data.path")
     return Score(wrong / count, metric, 100.0 * far_off / count if many else None)

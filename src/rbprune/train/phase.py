@@ -19,7 +19,7 @@ from rbprune.train.engine import Engine, call
 from rbprune.train.objective import Loss, check_finite, data_loss, distillation
 from rbprune.train.optim import learning_rate, make_optimizer
 from rbprune.train.settle import Settling
-from rbprune.train.stream import Stream
+from rbprune.train.stream import Stream, rows
 
 Kind = Literal["pretrain", "prune", "finetune"]
 
@@ -121,6 +121,14 @@ class PhaseRun:
         torch.manual_seed(mix(self.seed, self.phase.number, epoch))  # for a loader that shuffles by itself
         for inputs, targets in self.stream.epoch(mix(self.phase.number, epoch), start):
             began = time.perf_counter()
+            left = rows(targets)
+            if left is not None and left < self.engine.world:  # corrupt examples were left out
+                self.step += 1
+                self.over = self.step >= self.steps
+                if self.step < last:
+                    continue
+                self._check_some()
+                return
             loss, kl = self._train_step(inputs, targets)
             self.step += 1
             self.meter.steps += 1
@@ -136,6 +144,13 @@ class PhaseRun:
             f"epoch {epoch + 1} ({self.phase.kind}) ended after {got} batches, but the loader has {self.stream.steps}; "
             "give one that yields as many in every epoch"
         )
+
+    def _check_some(self) -> None:
+        if not self.meter.steps:
+            raise DataError(
+                f"no training example could be read in epoch {-(-self.step // self.stream.steps)} "
+                f"({self.phase.kind}): all were left out as corrupt; check data.path"
+            )
 
     def _settled_now(self) -> bool:
         watched = None if self.stage is None else self.stage.watched()

@@ -18,6 +18,7 @@ from torch import nn
 from rbprune.artifact import state_tensors
 from rbprune.config import Config
 from rbprune.data.order import mix
+from rbprune.data.skipped import Skipped
 from rbprune.pruner import Pruner
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
@@ -26,7 +27,7 @@ from rbprune.train.interrupt import Interrupted, Signals
 from rbprune.train.journal import Journal, versions
 from rbprune.train.objective import Loss
 from rbprune.train.phase import Kind, Phase, PhaseRun
-from rbprune.train.stream import Stream
+from rbprune.train.stream import Stream, filled
 
 CHECKPOINTS = "checkpoints"
 FORWARD = 1 / 3
@@ -48,6 +49,8 @@ class Feed:
     train: Callable[[int], Stream]
     val: Stream | None = None
     test: Stream | None = None
+    skipped: Skipped | None = None
+    """Corrupt examples that were left out and not yet told."""
 
 
 @dataclass
@@ -65,6 +68,7 @@ class State:
     finetune_epochs: float | None = None
     metric: str = "error"
     started: bool = False
+    skipped: list[str] = field(default_factory=list)
 
 
 class Runner:
@@ -149,6 +153,8 @@ class Runner:
         """Bring a fresh runner to where the checkpoint was taken; ``damaged`` are newer ones that could not be read."""
         values = checkpoint.values
         self.state = State(**values["state"])
+        if self.feed.skipped is not None:
+            self.feed.skipped.add(self.state.skipped)
         dense = checkpoint.group("teacher")
         if dense:
             self.teacher = copy.deepcopy(self.model).requires_grad_(False)
@@ -182,6 +188,7 @@ class Runner:
                 self.journal.epoch(
                     current, self.state.metric, val_error=self.state.val_error, cost=sum(self.state.cost.values())
                 )
+                self._tell_skipped()
                 current.meter.reset()
             if current.over:
                 break
@@ -243,6 +250,7 @@ class Runner:
             self.state.error_before, self.state.top5_before = score.value, score.top5
         self.state.started = True
         self.journal.dense(self.state.error_before)
+        self._tell_skipped()
 
     def _label(self, current: PhaseRun) -> str:
         steps, stage = current.stream.steps, current.phase.stage
@@ -261,7 +269,7 @@ class Runner:
         assert current.stage is not None
         torch.manual_seed(mix(self.config.seed, current.phase.number, _OBSERVATION))
         self._observe(current)
-        epoch = current.stream.epoch(mix(current.phase.number, _CALIBRATION))
+        epoch = filled(current.stream.epoch(mix(current.phase.number, _CALIBRATION)))
         batches = (self.engine.put(x) for x, _ in islice(epoch, self.config.runtime.recalibrate))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -282,12 +290,18 @@ class Runner:
             val_error=self.state.val_error,
             seconds=seconds,
         )
+        self._tell_skipped()
+
+    def _tell_skipped(self) -> None:
+        message = None if self.feed.skipped is None else self.feed.skipped.tell()
+        if message is not None:
+            self.journal.warn(message)
 
     def _observe(self, current: PhaseRun) -> None:
         """Show a stage some batches, where it wants to see them; they count by what is computed."""
         stage, count = current.stage, min(self.config.prune.observe, current.stream.steps)
         if stage is not None and stage.observes:
-            epoch = islice(current.stream.epoch(mix(current.phase.number, _OBSERVATION)), count)
+            epoch = islice(filled(current.stream.epoch(mix(current.phase.number, _OBSERVATION))), count)
             batches = ((self.engine.put(x), self.engine.put(y)) for x, y in epoch)
             stage.observe(batches, self.loss_fn, self.teacher if stage.needs_dense else None)
             price = stage.observe_share * self.graph.macs() / self.dense[0] + (FORWARD if stage.needs_dense else 0)
@@ -321,6 +335,8 @@ class Runner:
     def _save(self) -> None:
         self._elapsed()
         self._saved = time.monotonic()
+        if self.feed.skipped is not None:
+            self.state.skipped = sorted(self.feed.skipped.names)
         if self.folder is None or not self.engine.main:
             return
         tensors = {f"model.{k}": v for k, v in state_tensors(self.model).items()}
@@ -341,6 +357,7 @@ class Runner:
     def _finish(self) -> dict[str, Any]:
         test = self.feed.test or self.feed.val
         score = self._evaluate(test) if test is not None else None
+        self._tell_skipped()
         macs, params = self.graph.macs(), self.graph.params()
         touched = {name for stage in self.pruner.stages for name in stage}
         summary: dict[str, Any] = {

@@ -54,6 +54,16 @@ class SourceStream:
         return self.source.batches(order, self.batch_size, seed=seed, augment=self.train, start=start)
 
 
+def filled(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Those of which something is left: a source that leaves out corrupt examples may empty a batch."""
+    return (batch for batch in batches if rows(batch[1]) != 0)
+
+
+def rows(targets: Any) -> int | None:
+    """The examples of a batch, where its targets are a tensor with one row for each."""
+    return len(targets) if isinstance(targets, Tensor) and targets.dim() else None
+
+
 class LoaderStream:
     """The user's own loader, iterated as it is."""
 

@@ -1,0 +1,86 @@
+"""Images as examples: bytes from somewhere, decoded, cropped and normalised."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from rbprune.data.traits import IMAGENET_MEAN, IMAGENET_STD
+from rbprune.errors import CorruptError
+from rbprune.models.compat import import_torchvision
+
+ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
+
+
+class Store(Protocol):
+    """Where encoded images come from."""
+
+    @property
+    def labels(self) -> Tensor:
+        """The label of every image."""
+        ...
+
+    def read(self, index: int) -> bytes:
+        """The file of one image."""
+        ...
+
+    def where(self, index: int) -> str:
+        """Its name, for people."""
+        ...
+
+
+class Images(Dataset[tuple[Tensor, int]]):
+    """The images of a store as (x, label)."""
+
+    def __init__(self, store: Store, *, size: int, augment: bool) -> None:
+        self.store, self.size, self.augment = store, size, augment
+
+    def __len__(self) -> int:
+        return len(self.store.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image = decode(self.store.read(index), lambda: self.store.where(index))
+        return transform(self.size, self.augment)(image), int(self.store.labels[index])
+
+
+def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
+    """All pixels of an encoded image in RGB; what PIL only warns of (odd EXIF, odd palettes) is let pass."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data)) as image:
+                return image.convert("RGB")
+    except UnidentifiedImageError as cause:
+        raise CorruptError(where(), "it has no known image format" if data else "it is empty") from cause
+    except MemoryError:
+        raise
+    except Exception as cause:  # damaged files make PIL raise nearly anything
+        raise CorruptError(where(), str(cause) or type(cause).__name__) from cause
+
+
+@lru_cache
+def transform(size: int, augment: bool) -> Callable[[Image.Image], Tensor]:
+    """Resize to 256/224 of ``size``, crop (at random and mirrored when augmenting, else the centre), normalise."""
+    import_torchvision()
+    v2 = importlib.import_module("torchvision.transforms.v2")
+    larger = round(size * 256 / 224)
+    crop = [v2.RandomCrop(size), v2.RandomHorizontalFlip()] if augment else [v2.CenterCrop(size)]
+    composed: Callable[[Image.Image], Tensor] = v2.Compose(
+        [
+            v2.Resize((larger, larger)),
+            *crop,
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(IMAGENET_MEAN, IMAGENET_STD),
+        ]
+    )
+    return composed

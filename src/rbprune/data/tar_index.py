@@ -1,0 +1,150 @@
+"""Where the examples of one WebDataset shard lie: a plain tar of KEY.jpg and KEY.cls, its headers walked once.
+
+The key of a member is its path up to the first dot of the file name, what follows is the field; members of other
+fields (KEY.json, ...) and hidden files are passed over, as WebDataset does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rbprune.data.image import ENDINGS
+from rbprune.errors import DataError
+
+BLOCK = tarfile.BLOCKSIZE
+LONGEST_LABEL = 9
+
+
+@dataclass(frozen=True)
+class TarIndex:
+    """Offset, size and label of every image, in the order of the tar."""
+
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+def index_tar(path: Path) -> TarIndex:
+    """Walk a shard; everything that is not as it should be is an error."""
+    found = _Found(path)
+    with _opened(path) as file:
+        for member in _walk(path, file):
+            found.add(member, file)
+    found.check_pairs()
+    rows = [(m.offset_data, m.size, found.labels[key]) for key, m in found.images.items()]
+    offsets, sizes, labels = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+    return TarIndex(offsets, sizes, labels)
+
+
+def member_names(path: Path) -> dict[int, str]:
+    """The name of every member by the offset of its data."""
+    with _opened(path) as file:
+        return {member.offset_data: member.name for member in _walk(path, file)}
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The key and the field of a member.
+
+    >>> split_name("train.v2/n01440764/img_7.JPEG"), split_name("a.b.cls")
+    (('train.v2/n01440764/img_7', 'jpeg'), ('a', 'b.cls'))
+    """
+    folder, slash, base = name.rpartition("/")
+    stem, _, ending = base.partition(".")
+    return folder + slash + stem, ending.lower()
+
+
+@dataclass
+class _Found:
+    """The images and labels by key, as members come in."""
+
+    path: Path
+    images: dict[str, tarfile.TarInfo] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+
+    def add(self, member: tarfile.TarInfo, file: Any) -> None:
+        if member.isdir():
+            return
+        if not member.isreg() or member.issparse():
+            self._refuse(member.name, _kind(member), "shards hold plain files; write it anew with the file itself")
+        key, ending = split_name(member.name)
+        if not key.rpartition("/")[2]:
+            return  # a hidden file
+        last = ending.rpartition(".")[2]
+        known = last == "cls" or f".{last}" in ENDINGS
+        if known and last != ending:
+            remedy = "a key ends at the first dot; rename it so that the file name has one dot"
+            self._refuse(member.name, f"is field {ending!r} of key {key!r}", remedy)
+        if not known:
+            return
+        group: dict[str, Any] = self.labels if last == "cls" else self.images
+        if key in group:
+            what = "label" if last == "cls" else "image"
+            self._refuse(member.name, f"is a second {what} for key {key!r}", "give every example a key of its own")
+        group[key] = self._label(member, file) if last == "cls" else member
+
+    def _label(self, member: tarfile.TarInfo, file: Any) -> int:
+        raw = os.pread(file.fileno(), min(member.size, 64), member.offset_data)
+        text = raw.decode("ascii", "replace").strip()
+        if re.fullmatch(rf"[0-9]{{1,{LONGEST_LABEL}}}", text) and member.size <= 64:
+            return int(text)
+        what = "negative" if re.fullmatch("-[0-9]+", text) else "not a class number"
+        return self._refuse(member.name, f"holds {text!r}, which is {what}", "write the class as an integer from 0 on")
+
+    def check_pairs(self) -> None:
+        """Every image has a label and every label an image."""
+        for one, other, missing in ((self.images, self.labels, ".cls"), (self.labels, self.images, " image")):
+            alone = [key for key in one if key not in other]
+            if alone:
+                what = f"has no{missing} ({len(alone)} such of {len(one)})"
+                self._refuse(
+                    f"key {alone[0]!r}", what, "each example is KEY.jpg and KEY.cls; add it, or drop the other"
+                )
+
+    def _refuse(self, name: str, what: str, remedy: str) -> Any:
+        raise DataError(f"{self.path}: {name} {what}; {remedy}")
+
+
+def _kind(member: tarfile.TarInfo) -> str:
+    if member.issym() or member.islnk():
+        return f"is a {'symbolic' if member.issym() else 'hard'} link to {member.linkname!r}"
+    return "is a sparse file" if member.issparse() else f"is of tar type {member.type.decode('latin-1')!r}"
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return open(path, "rb")
+    except OSError as cause:
+        raise DataError(f"{path}: cannot be opened: {cause.strerror}; check data.path and who may read it") from cause
+
+
+def _walk(path: Path, file: Any) -> Iterator[tarfile.TarInfo]:
+    """Every member; a tar that is cut short or damaged on the way is an error, where tarfile would just end."""
+    end = 0
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            for member in tar:
+                end = member.offset_data + -(-member.size // BLOCK) * BLOCK
+                yield member
+    except (tarfile.TarError, OSError, ValueError, OverflowError, EOFError, RecursionError) as cause:
+        raise _damaged(path, file, end, str(cause)) from cause
+    size = os.fstat(file.fileno()).st_size
+    mark = os.pread(file.fileno(), BLOCK, end)
+    if len(mark) < BLOCK:
+        raise _damaged(path, file, end, f"it is {size} bytes long and has no end mark, so it was cut short")
+    if mark.strip(b"\0"):
+        raise _damaged(path, file, end, "what follows is no header of a member")
+
+
+def _damaged(path: Path, file: Any, end: int, why: str) -> DataError:
+    if os.pread(file.fileno(), 2, 0) == b"\x1f\x8b":
+        return DataError(f"{path}: is compressed by gzip; shards are read at random, so decompress it first")
+    return DataError(f"{path}: not a whole tar: after byte {end}: {why}; copy it or write it anew")
