@@ -19,7 +19,7 @@ from rbprune.report.sheet import Sheet
 from rbprune.reproduce.estimate import Cost, Needs, estimate
 from rbprune.reproduce.experiments import FIGURES, Experiment, find_experiment
 from rbprune.reproduce.figures import draw, read_run
-from rbprune.reproduce.run import Reproduction, write_page
+from rbprune.reproduce.run import ROUNDS, Reproduction, write_page
 from rbprune.reproduce.run import reproduce as run
 
 
@@ -30,6 +30,7 @@ def reproduce(
     runs: Annotated[
         list[Path], Parameter(name="--run", negative=(), help="draw the figure from this run folder instead")
     ] = [],  # noqa: B006
+    rounds: Annotated[int, Parameter(help="gpu: how often each network is timed")] = ROUNDS,
     dry_run: Annotated[bool, Parameter(negative=(), help="print the plan, its cost and the data it needs")] = False,
     set: Set = [],  # noqa: B006
     json: Json = False,
@@ -52,7 +53,7 @@ def reproduce(
         found = _from_runs(experiment, runs)
         out.mkdir(parents=True, exist_ok=True)
     else:
-        found = run(experiment, out, set, console=Console(stderr=True), command=words)
+        found = run(experiment, out, set, console=Console(stderr=True), command=words, rounds=rounds)
     page = write_page(found, out, shlex.join(words))
     if json:
         print(found.to_json())

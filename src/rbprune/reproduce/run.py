@@ -18,9 +18,13 @@ from rbprune.report.sheet import Sheet
 from rbprune.reproduce import paper
 from rbprune.reproduce.experiments import FIGURES, Experiment, Work
 from rbprune.reproduce.figures import Figure, draw, read_run
-from rbprune.reproduce.tables import comparison
+from rbprune.reproduce.speed import gpu_sheet, paper_pairs
+from rbprune.reproduce.tables import channels_by_layer, channels_by_stage, comparison
 from rbprune.series import dense_weights, reason, run_once
 from rbprune.train.interrupt import Interrupted
+
+ROUNDS = 50
+"""Of timing, as in the paper."""
 
 
 @dataclass
@@ -41,7 +45,13 @@ class Reproduction:
 
 
 def reproduce(
-    experiment: Experiment, folder: Path, overrides: Sequence[str], *, console: Console, command: list[str]
+    experiment: Experiment,
+    folder: Path,
+    overrides: Sequence[str],
+    *,
+    console: Console,
+    command: list[str],
+    rounds: int = ROUNDS,
 ) -> Reproduction:
     """Run what is missing below ``folder``, then put our figures beside the paper's. One failure costs one row."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +64,7 @@ def reproduce(
         except Exception as error:
             found.notes.append(f"{work.name}: {reason(error, folder / f'{work.name}-failed.txt')}")
             console.print(found.notes[-1], markup=False, highlight=False, soft_wrap=True)
-    _gather(found, folder)
+    _gather(found, folder, rounds)
     return found
 
 
@@ -69,7 +79,7 @@ def _one(work: Work, folder: Path, overrides: Sequence[str], console: Console, c
     return run_once(folder / work.name, settings, title=work.name, console=console, command=command)
 
 
-def _gather(found: Reproduction, folder: Path) -> None:
+def _gather(found: Reproduction, folder: Path, rounds: int) -> None:
     """Tables and figures of the runs that are finished."""
     experiment, works = found.experiment, [w for w in found.experiment.works if w.name in found.summaries]
     ours = {work.label: found.summaries[work.name] for work in works}
@@ -82,8 +92,14 @@ def _gather(found: Reproduction, folder: Path) -> None:
         found.figures += draw("finetune", labels)
     elif experiment.name == "vgg16-ilsvrc":
         found.sheets.append(comparison(experiment.title, paper.VGG16, ours))
+        found.sheets += [channels_by_layer(paper.VGG16_CHANNELS, summary) for summary in ours.values()]
     elif experiment.name == "resnet50-ilsvrc":
         found.sheets.append(comparison(experiment.title, paper.RESNET50, ours))
+        for label, summary in ours.items():
+            printed = paper.RESNET50_STAGES if label == "RBP" else ()
+            found.sheets.append(channels_by_stage(label, printed, summary))
+    elif experiment.name == "gpu":
+        found.sheets.append(gpu_sheet(paper_pairs(), rounds=rounds))
 
 
 def write_page(found: Reproduction, folder: Path, command: str) -> Path:

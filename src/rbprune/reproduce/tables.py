@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rbprune import models
+from rbprune.graph import trace
+from rbprune.measure.count import Count, count_run
 from rbprune.report.sheet import Sheet
-from rbprune.reproduce.paper import Result
+from rbprune.reproduce.paper import Left, Result
 
 Summary = Mapping[str, Any]
 
@@ -57,3 +60,41 @@ def _with_cost(rows: Sequence[tuple[str, ...]], ours: Mapping[str, Summary]) -> 
 
 def _number(value: float | None, digits: int, unit: str = "") -> str:
     return "" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def channels_by_layer(printed: Sequence[Left], summary: Summary) -> Sheet:
+    """Channels left in each layer, MACs of convolutions as they accumulate, beside the paper's."""
+    found = _counted(summary).accumulated
+    rows = []
+    for left, step in zip(printed, found, strict=False):
+        here = _left(step.kept, step.channels), _number(step.conv_macs_ratio, 2, "x")
+        rows.append((f"{left.name} ({step.site})", *_pair(left), *here))
+    columns = ("layer", "paper: left", "accumulated", "here: left", "accumulated")
+    note = "Accumulated: reduction of the convolutions' MACs once this layer and all before it are cut."
+    return Sheet("Channels left, layer by layer", columns, tuple(rows), note=note)
+
+
+def channels_by_stage(label: str, printed: Sequence[Left], summary: Summary) -> Sheet:
+    """The same for the stages of a residual network; nothing printed stays empty."""
+    rows = []
+    for number, stage in enumerate(_counted(summary).stages):
+        theirs = _pair(printed[number]) if number < len(printed) else ("", "")
+        name = f"res{number + 2} ({stage.stage})"
+        rows.append((name, *theirs, _left(stage.kept, stage.channels), _number(stage.macs_ratio, 2, "x")))
+    columns = ("stage", "paper: left", "accumulated", "here: left", "accumulated")
+    note = "Channels of the first two convolutions of each block. Accumulated: reduction of MACs up to here."
+    return Sheet(f"Channels left by {label}, stage by stage", columns, tuple(rows), note=note)
+
+
+def _counted(summary: Summary) -> Count:
+    name = str(summary["model"])
+    model = models.build(name)
+    return count_run(trace(model, models.example_input(name, model)), summary["channels"])
+
+
+def _pair(left: Left) -> tuple[str, str]:
+    return _left(left.kept, left.channels), _number(left.macs, 1, "x")
+
+
+def _left(kept: int, channels: int) -> str:
+    return f"{kept}/{channels} ({100 * kept / channels:.0f} %)"

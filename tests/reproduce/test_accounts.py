@@ -1,0 +1,74 @@
+"""Channel tables and acceleration beside the paper's figures."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from rbprune.measure.pair import Pair
+from rbprune.reproduce import paper
+from rbprune.reproduce.speed import gpu_sheet, paper_pairs
+from rbprune.reproduce.tables import channels_by_layer, channels_by_stage
+
+LAYERS = [0, 2, 5, 7, 10, 12, 14, 17, 19, 21]
+
+
+def test_the_papers_vgg_gives_the_papers_table() -> None:
+    channels = {f"features.{n}": [p.channels, p.kept] for n, p in zip(LAYERS, paper.VGG16_CHANNELS, strict=True)}
+    sheet = channels_by_layer(paper.VGG16_CHANNELS, {"model": "torchvision:vgg16", "channels": channels})
+    assert sheet.rows[0] == ("conv1_1 (features.0)", "16/64 (25 %)", "1.1x", "16/64 (25 %)", "1.10x")
+    for row, left in zip(sheet.rows, paper.VGG16_CHANNELS, strict=True):
+        assert row[1] == row[3]
+        assert float(row[4][:-1]) == pytest.approx(left.macs, abs=0.07)
+
+
+@pytest.fixture(scope="module")
+def pairs() -> dict[str, Pair]:
+    return paper_pairs()
+
+
+def test_stages_of_resnet50_count_two_convolutions_per_block() -> None:
+    blocks = {"layer1": (3, 64), "layer2": (4, 128), "layer3": (6, 256), "layer4": (3, 512)}
+    channels = {
+        f"{stage}.{block}.conv{n}": [width, width // 2]
+        for stage, (count, width) in blocks.items()
+        for block in range(count)
+        for n in (1, 2)
+    }
+    sheet = channels_by_stage("RBP", paper.RESNET50_STAGES, {"model": "torchvision:resnet50", "channels": channels})
+    assert [row[3].split(" ")[0] for row in sheet.rows] == ["192/384", "512/1024", "1536/3072", "1536/3072"]
+    assert [row[1].split(" ")[0] for row in sheet.rows] == ["20/384", "67/1024", "2408/3072", "1105/3072"]
+    ratios = [float(row[4][:-1]) for row in sheet.rows]
+    assert ratios == sorted(ratios) and ratios[-1] > 2
+
+
+def test_the_papers_widths_give_about_its_macs(pairs: dict[str, Pair]) -> None:
+    """Of ResNet50 only sums are printed, so what equal shares of them give can differ from its 2.3x and 2.2x."""
+    assert pairs["VGG-RBP"].macs_ratio == pytest.approx(4.88, abs=0.01)
+    assert pairs["ResNet50-RBP"].macs_ratio == pytest.approx(2.3, rel=0.15)
+    assert pairs["ResNet50-RRBP"].macs_ratio == pytest.approx(2.2, rel=0.15)
+    pruned = pairs["ResNet50-RRBP"].pruned
+    assert pruned.get_submodule("layer2.0.conv1").out_channels == 128  # down-samples: left alone
+    removed = sum(
+        dense.out_channels - cut.out_channels
+        for (name, dense), (_, cut) in zip(
+            pairs["ResNet50-RRBP"].dense.named_modules(), pruned.named_modules(), strict=True
+        )
+        if isinstance(dense, nn.Conv2d) and isinstance(cut, nn.Conv2d)
+    )
+    assert removed == pytest.approx(paper.RRBP_REMOVED, abs=24)
+
+
+def test_acceleration_stands_beside_the_papers() -> None:
+    dense, pruned = (nn.Sequential(nn.Conv2d(3, n, 3), nn.ReLU(), nn.Conv2d(n, n, 3)) for n in (64, 4))
+    pair = Pair("small", dense, pruned, (3, 32, 32), 9.0)
+    sheet = gpu_sheet({"VGG-RBP": pair}, rounds=5, batches=(2, 4), device="cpu")
+    assert [row[:2] for row in sheet.rows[:3]] == [
+        ("VGG-RBP", "paper, batch 32"),
+        ("VGG-RBP", "here, batch 2"),
+        ("VGG-RBP", "here, batch 4"),
+    ]
+    assert sheet.rows[0][2:5] == ("2.6x", "", "3.6x")
+    assert float(sheet.rows[2][2][:-1]) > 2  # some 100 times fewer MACs
+    size = sum(p.numel() for p in dense.parameters()) / sum(p.numel() for p in pruned.parameters())
+    assert sheet.rows[1][4] == f"{size:.2f}x"
