@@ -184,7 +184,8 @@ class Runner:
         began = time.monotonic()
         while True:
             if current.at_epoch_end:
-                self.state.val_error = self._validate()
+                cut_follows = current.over and current.stage is not None  # and validates again
+                self.state.val_error = None if cut_follows else self._validate()
                 self.journal.epoch(
                     current, self.state.metric, val_error=self.state.val_error, cost=sum(self.state.cost.values())
                 )
