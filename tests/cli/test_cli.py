@@ -13,7 +13,7 @@ import pytest
 from rbprune.cli import main
 from tests.test_session import QUICK
 
-VERBS = ["demo", "train", "prune", "resume", "inspect", "count"]
+VERBS = ["demo", "train", "prune", "resume", "inspect", "count", "shard"]
 OWN = """
 import torch
 from torch import nn
@@ -57,6 +57,11 @@ def test_count_and_inspect_print_tables(capsys: pytest.CaptureFixture[str]) -> N
     assert "layer2.0.conv1" in table
     assert "inside (down)" in table
     assert "frozen: linear: the network's output" in table
+
+
+def test_count_shows_the_stages_of_a_residual_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("count", "resnet20-cifar", "--keep", "16-8-8") == 0
+    assert re.search(r"layer1\s+.\s+32/48\s+.\s+66\.7", capsys.readouterr().out)
 
 
 def test_inspect_a_users_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
