@@ -184,16 +184,7 @@ def test_resnet50_by_rrbp_from_a_folder_with_corrupt_files(tree: Path, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("recipe", "model", "sites"),
-    [("resnet50-ilsvrc-rbp", "torchvision:resnet50", 32), ("vgg16-ilsvrc", "torchvision:vgg16", 10)],
-)
-def test_the_other_recipes_from_shards(recipe: str, model: str, sites: int, shards: Path, tmp_path: Path) -> None:
-    summary, _ = run(recipe, "shards", shards, tmp_path / "run")
-    check(summary, tmp_path / "run", model, sites)
-
-
-@pytest.mark.slow
+@pytest.mark.parametrize("name", ["folder", "shards"])
 @pytest.mark.parametrize(
     ("recipe", "model", "only"),
     [
@@ -201,10 +192,13 @@ def test_the_other_recipes_from_shards(recipe: str, model: str, sites: int, shar
         ("vgg16-ilsvrc", "torchvision:vgg16", ["features.0", "features.2", "features.5"]),
     ],
 )
-def test_the_other_recipes_from_a_folder(recipe: str, model: str, only: list[str], tree: Path, tmp_path: Path) -> None:
-    summary, text = run(recipe, "folder", tree, tmp_path / "run", f"prune.only={only}")
+def test_the_other_recipes(
+    recipe: str, model: str, only: list[str], name: str, tree: Path, shards: Path, tmp_path: Path
+) -> None:
+    path = {"folder": tree, "shards": shards}[name]
+    summary, text = run(recipe, name, path, tmp_path / "run", f"prune.only={only}")
     check(summary, tmp_path / "run", model, len(only), least=1.01)
-    assert "corrupt example" in text
+    assert ("corrupt example" in text) == (name == "folder")
 
 
 def test_a_recipe_says_which_file_is_corrupt(tree: Path) -> None:
