@@ -59,7 +59,17 @@ def test_values_are_toml_or_plain_text() -> None:
     assert parse_override("a.b=[1, 2]") == {"a": {"b": [1, 2]}}
     assert parse_override("data.path=/some/where") == {"data": {"path": "/some/where"}}
     assert parse_override("x=true") == {"x": True}
+    assert parse_override('x="none"') == {"x": "none"}
     assert merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
+
+
+def test_none_takes_a_setting_away() -> None:
+    assert load_recipe("resnet50-ilsvrc-rbp").model.weights == "torchvision"
+    config = load_recipe("resnet50-ilsvrc-rbp", ["model.weights=none"])
+    assert config.model.weights is None
+    assert build_config(tomllib.loads(to_toml(config)), applied=True) == config
+    with pytest.raises(ConfigError, match=r"prune\.lr = None: .*valid number"):
+        load_recipe("demo", ["prune.lr=none"])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rbprune.cli import main
 from tests.measure.test_pair import run_folder
 from tests.test_session import QUICK
 
-VERBS = ["demo", "train", "prune", "resume", "inspect", "count", "time"]
+VERBS = ["demo", "train", "prune", "resume", "compare", "reproduce", "inspect", "count", "time", "shard"]
 OWN = """
 import torch
 from torch import nn
@@ -92,6 +92,11 @@ def test_time_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     result = json.loads(capsys.readouterr().out)
     assert result["model"] == "lenet5"
     assert result["storage"]["dense"] > result["storage"]["pruned"]
+
+
+def test_count_shows_the_stages_of_a_residual_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("count", "resnet20-cifar", "--keep", "16-8-8") == 0
+    assert re.search(r"layer1\s+.\s+32/48\s+.\s+66\.7", capsys.readouterr().out)
 
 
 def test_inspect_a_users_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,8 +57,10 @@ def list_shards(folder: Path, part: str) -> list[Path]:
         raise DataError(f"shards: {folder} is not complete; call the same 'rbprune shard ... --out {folder}' again")
     if listed is not None and set(listed) != set(names):
         missing, extra = sorted(set(listed) - set(names)), sorted(set(names) - set(listed))
-        what = f"{missing[0]} is missing ({len(missing)} such)" if missing else f"{extra[0]} is not listed"
-        raise DataError(f"shards: {what} by {folder / part}.json; copy the whole folder, or remove that file")
+        what = f"{missing[0]} is missing ({len(missing)} such)" if missing else f"{extra[0]} is too many"
+        raise DataError(
+            f"shards: {folder / part}.json lists {len(listed)} shards, and {what}; copy the whole folder anew"
+        )
     if not names:
         held = f"it holds {', '.join(inside[:5])}{', ...' if len(inside) > 5 else ''}" if inside else "it is empty"
         held = held if folder.is_dir() else "it does not exist"
@@ -115,7 +117,8 @@ def save_index(folder: Path, part: str, found: Known) -> None:
 def load_index(folder: Path, part: str) -> dict[str, tuple[Stamp, TarIndex]]:
     """What ``PART.index.npz`` says; nothing where it cannot be used."""
     try:
-        with np.load(folder / f"{part}.index.npz", allow_pickle=False) as content:
+        raw = io.BytesIO((folder / f"{part}.index.npz").read_bytes())
+        with np.load(raw, allow_pickle=False) as content:
             names, stamps, counts, rows = (content[key] for key in ("names", "stamps", "counts", "rows"))
         return _unpack(names, stamps, counts, rows)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError):

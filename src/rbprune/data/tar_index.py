@@ -101,10 +101,10 @@ class _Found:
 
     def check_pairs(self) -> None:
         """Every image has a label and every label an image."""
-        for one, other, missing in ((self.images, self.labels, ".cls"), (self.labels, self.images, " image")):
+        for one, other, missing in ((self.images, self.labels, ".cls"), (self.labels, self.images, "image")):
             alone = [key for key in one if key not in other]
             if alone:
-                what = f"has no{missing} ({len(alone)} such of {len(one)})"
+                what = f"has no {missing} ({len(alone)} such of {len(one)})"
                 self._refuse(
                     f"key {alone[0]!r}", what, "each example is KEY.jpg and KEY.cls; add it, or drop the other"
                 )
@@ -128,18 +128,20 @@ def _opened(path: Path) -> Any:
 
 def _walk(path: Path, file: Any) -> Iterator[tarfile.TarInfo]:
     """Every member; a tar that is cut short or damaged on the way is an error, where tarfile would just end."""
-    end = 0
+    end, size = 0, os.fstat(file.fileno()).st_size
+    short = f"it is {size} bytes long, so it was cut short"
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
+                if member.offset_data + member.size > size:
+                    raise tarfile.ReadError(short)
                 end = member.offset_data + -(-member.size // BLOCK) * BLOCK
                 yield member
     except (tarfile.TarError, OSError, ValueError, OverflowError, EOFError, RecursionError) as cause:
         raise _damaged(path, file, end, str(cause)) from cause
-    size = os.fstat(file.fileno()).st_size
     mark = os.pread(file.fileno(), BLOCK, end)
     if len(mark) < BLOCK:
-        raise _damaged(path, file, end, f"it is {size} bytes long and has no end mark, so it was cut short")
+        raise _damaged(path, file, end, short)
     if mark.strip(b"\0"):
         raise _damaged(path, file, end, "what follows is no header of a member")
 

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, TensorDataset
 from rbprune.data.dataset import DatasetSource, seeded
 from rbprune.data.skipped import Skipped
 from rbprune.data.source import Data
-from rbprune.errors import DataError
+from rbprune.errors import CorruptError, DataError
 from rbprune.imports import find
 
 
@@ -37,7 +37,7 @@ def read_user(spec: str, path: str | Path | None, workers: int, skipped: Skipped
         DatasetSource(dataset, workers, labels=y, classes=classes, skipped=skipped)
         for dataset, y in zip(given, labels, strict=True)
     )
-    return Data(train, None, test, classes, _shape(spec, given[0]), skipped)
+    return Data(train, None, test, classes, _shape(spec, given[0], skipped is not None), skipped)
 
 
 def _labels(dataset: Dataset[Any]) -> Tensor | None:
@@ -61,12 +61,20 @@ def _classes(spec: str, dataset: Dataset[Any], labels: list[Tensor | None]) -> i
     )
 
 
-def _shape(spec: str, dataset: Dataset[Any]) -> tuple[int, ...]:
-    try:
-        with seeded(0):
-            x = dataset[0][0]
-    except Exception as cause:
-        raise DataError(f"{spec}: the first training example fails: {type(cause).__name__}: {cause}") from cause
+def _shape(spec: str, dataset: Dataset[Any], skip: bool) -> tuple[int, ...]:
+    x = _first(spec, dataset, skip)
     if not isinstance(x, Tensor):
         raise DataError(f"{spec}: x of the first training example is {type(x).__name__}; return a tensor")
     return tuple(x.shape)
+
+
+def _first(spec: str, dataset: Any, skip: bool) -> Any:
+    """x of the first training example, of those that are not corrupt where these are left out."""
+    for index in range(len(dataset) if skip else 1):
+        try:
+            with seeded(0):
+                return dataset[index][0]
+        except Exception as cause:
+            if not (skip and isinstance(cause, CorruptError)):
+                raise DataError(f"{spec}: the first training example fails: {type(cause).__name__}: {cause}") from cause
+    raise DataError(f"{spec}: every training example is corrupt; check data.path")
