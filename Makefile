@@ -36,7 +36,7 @@ test: setup ## lint, format check, types, tests (all that CI runs)
 slow: setup ## the tests that take minutes or need real data
 	$(BIN)/pytest -m slow
 
-bench: setup ## what a training step with noise costs beside a plain one
+bench: setup ## measure: training beside a plain loop, what noise costs, the channel graph
 	@set -e; found=; for file in benchmarks/*.py; do \
 	  [ -e "$$file" ] || continue; found=1; echo "$$file"; $(BIN)/python "$$file"; \
 	done; [ -n "$$found" ] || echo "benchmarks/ holds no script yet"

@@ -1,14 +1,15 @@
 """Images per second of rbprune's fine-tuning beside plain PyTorch loops, interleaved in one run.
 
-    python benchmarks/throughput.py [--rounds 9] [--steps 4] [--models resnet20-cifar,vgg16-cifar] [--data DIR]
+    python benchmarks/throughput.py [--rounds 15] [--steps 1] [--models resnet20-cifar,vgg16-cifar] [--data DIR]
 
 Everything trains as the CIFAR10 recipes do: batch 128, bf16, channels-last, SGD with momentum, cross-entropy. Turns of
-a few steps each, in CPU time of the process, so that what else the machine does matters little:
+``--steps`` each, in CPU time of the process, so that what else the machine does matters little:
 
 - ours: the steps that ``rbprune prune`` makes in fine-tuning, with all that happens between two of them
   (no distillation, no validation, no bars);
 - plain: a loop as one would write it by hand, fed with the very same batches, so that only the loop differs; both must
   come to the same losses, to the bit;
+- again: the same plain loop once more; how far it is from plain says how exact all this is;
 - own: the same loop with the augmentation that one would write by hand, one batch at a time with tensors;
 - data: only fetching, augmenting and placing our batches, for its share of our step.
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import time
 from collections.abc import Iterator
@@ -42,6 +44,8 @@ from rbprune.train.runner import Runner
 
 RECIPES = {"resnet20-cifar": "resnet20-cifar10", "resnet56-cifar": "resnet56-cifar10", "vgg16-cifar": "vgg16-cifar10"}
 BAR, DATA_BAR = 0.97, 0.05
+WARM_UP = 3
+"""Turns until the process has all the memory that it will need."""
 LR, MOMENTUM, WEIGHT_DECAY = 0.01, 0.9, 5e-4
 
 Steps = Iterator[float | None]
@@ -59,7 +63,13 @@ def read(folder: Path | None) -> tuple[Tensor, Tensor]:
 def make_runner(name: str, images: Tensor, labels: Tensor, batch: int) -> Runner:
     """A run that fine-tunes this network."""
     settings = [f"finetune.batch_size={batch}", f"finetune.lr={LR}", f"finetune.weight_decay={WEIGHT_DECAY}"]
-    plain = ["finetune.decay=constant", "finetune.distill=0", "finetune.epochs=1000", "runtime.accelerator=cpu"]
+    plain = [
+        "finetune.decay=constant",
+        "finetune.warmup=0",
+        "finetune.distill=0",
+        "finetune.epochs=1000",
+        "runtime.accelerator=cpu",
+    ]
     config = load_recipe(RECIPES[name], settings + plain)
     assert config.runtime.channels_last and config.runtime.precision == "bf16-mixed"
     source = TensorSource(
@@ -138,58 +148,64 @@ def fresh(name: str) -> nn.Module:
     return models.build(name)
 
 
-def quartiles(values: list[float], digits: int) -> dict[str, float]:
-    """Median and quartiles, rounded."""
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+def take_turns(loops: dict[str, Steps], rounds: int, steps: int) -> tuple[dict[str, list[float]], bool]:
+    """CPU seconds per step of each loop in each round, and whether ours and the plain one had the same losses."""
+    losses: dict[str, list[float | None]] = {loop: [] for loop in loops}
+    times: dict[str, list[float]] = {loop: [] for loop in loops}
+    order = random.Random(0)
+    for number in range(-WARM_UP, rounds):
+        for loop in order.sample(list(loops), len(loops)):
+            began = time.process_time()
+            losses[loop] += [next(loops[loop]) for _ in range(steps)]
+            if number >= 0:
+                times[loop].append((time.process_time() - began) / steps)
+    return times, losses["ours"] == losses["plain"]
+
+
+def ratio(top: list[float], bottom: list[float], digits: int = 3) -> dict[str, float]:
+    """Median and quartiles of the ratios, round by round."""
+    ratios = [a / b for a, b in zip(top, bottom, strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return {"median": round(middle, digits), "low": round(low, digits), "high": round(high, digits)}
 
 
 def measure(name: str, images: Tensor, labels: Tensor, *, batch: int, rounds: int, steps: int) -> dict[str, object]:
-    """All four in turns."""
+    """All loops in turns."""
     runner = make_runner(name, images, labels, batch)
     loops: dict[str, Steps] = {
         "ours": ours(runner),
         "plain": plain(fresh(name), same_batches(runner)),
+        "again": plain(fresh(name), same_batches(runner)),
         "own": plain(fresh(name), own_batches(images, labels, batch)),
         "data": only_data(runner),
     }
-    losses: dict[str, list[float | None]] = {loop: [] for loop in loops}
-    times: dict[str, list[float]] = {loop: [] for loop in loops}
-    for number in range(rounds + 1):
-        for loop in list(loops)[:: 1 if number % 2 else -1]:
-            began = time.process_time()
-            losses[loop] += [next(loops[loop]) for _ in range(steps)]
-            if number:  # the first turn warms up
-                times[loop].append((time.process_time() - began) / steps)
-    ratios = {
-        loop: quartiles([theirs / mine for theirs, mine in zip(times[loop], times["ours"], strict=True)], 3)
-        for loop in ("plain", "own")
-    }
-    share = {loop: [d / step for d, step in zip(times["data"], times[loop], strict=True)] for loop in ("ours", "plain")}
+    times, same = take_turns(loops, rounds, steps)
+    trained = ("ours", "plain", "again", "own")
     return {
         "network": name,
-        "images_per_cpu_second": {
-            loop: round(batch / statistics.median(times[loop]), 1) for loop in ("ours", "plain", "own")
-        },
-        "ratio": ratios,
+        "images_per_cpu_second": {loop: round(batch / statistics.median(times[loop]), 1) for loop in trained},
+        "ratio": {loop: ratio(times[loop], times["ours"]) for loop in ("plain", "again", "own")},
+        "again_to_plain": ratio(times["plain"], times["again"]),
         "bar": BAR,
-        "data_share": quartiles(share["ours"], 4),
+        "data_share": ratio(times["data"], times["ours"], 4),
         "data_bar": DATA_BAR,
         "data_ms": round(1000 * statistics.median(times["data"]), 2),
-        "same_losses": losses["ours"] == losses["plain"],
+        "same_losses": same,
     }
 
 
 def main() -> None:
     """Print one JSON line per network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=4, help="of one turn")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=1, help="of one turn")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--models", default=",".join(RECIPES))
     parser.add_argument("--data", type=Path, default=None)
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error(f"--rounds {options.rounds}: quartiles need at least 2")
     torch.set_num_threads(options.threads)
     keep_freed_memory()
     images, labels = read(options.data)

@@ -43,7 +43,7 @@ def test_a_run_gives_its_dense_and_its_pruned_network(tmp_path: Path) -> None:
 
 def test_a_run_from_python_needs_to_be_told_its_model(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "MyNet")
-    with pytest.raises(ModelError, match="unknown model 'MyNet'.*MODEL may name how its dense network is built"):
+    with pytest.raises(ModelError, match="unknown model 'MyNet'.*give the MODEL of the run"):
         run_pair(folder)
     assert run_pair(folder, "lenet5").macs_ratio > 1
 
@@ -62,3 +62,12 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     write_atomic(tmp_path / "config.toml", to_toml(load_recipe("demo")))
     with pytest.raises(ModelError, match=r"has no plan.json: it is no finished run"):
         run_pair(tmp_path)
+
+
+def test_a_run_with_known_data_has_its_number_of_classes(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "lenet5")
+    factory = tmp_path / "mine.py"
+    factory.write_text(
+        "from rbprune import models\ndef net(classes=3):\n    return models.build('lenet5', classes=classes)\n"
+    )
+    assert run_pair(folder, f"{factory}:net", (1, 28, 28)).pruned.fc2.out_features == 10  # type: ignore[union-attr]
