@@ -20,19 +20,9 @@ from rbprune.reproduce.estimate import estimate
 from rbprune.reproduce.experiments import EXPERIMENTS, Experiment, Work, find_experiment
 from rbprune.reproduce.figures import draw, read_run, recovery
 from rbprune.reproduce.run import Reproduction, reproduce, write_page
+from tests.test_compare import QUICK as COMPARED
 
-QUICK = (
-    "data.limit=640",
-    "data.val=100",
-    "pretrain.epochs=2",
-    "prune.epochs=1",
-    "prune.rate_lr=0.06",
-    "prune.settle=0",
-    "prune.price.nats_per_example=0.3",
-    "finetune.epochs=2",
-    "runtime.threads=1",
-    "runtime.recalibrate=3",
-)
+QUICK = (*COMPARED, "prune.settle=0", "finetune.epochs=2")
 RBP = Work("demo-rbp", "RBP", "demo")
 IBP = Work("demo-ibp", "IBP", "demo", ("prune.method=ibp",))
 IMPOSSIBLE = Work("demo-slimming", "SBP", "demo", ("prune.method=slimming", "prune.macs_ratio=2"))

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from rbprune import models
 from rbprune.config import Config
 from rbprune.errors import RbpruneError
-from rbprune.pruner import Pruner
 from rbprune.recipe import load_recipe
 from rbprune.reproduce.experiments import Experiment
 from rbprune.session import load_data
 from rbprune.train.engine import Engine
 from rbprune.train.optim import make_optimizer
-from rbprune.train.runner import PRUNING_SHARE
+from rbprune.train.runner import PRUNING_SHARE, make_pruner
 
 ILSVRC_IMAGES = 1_281_167
 SIZES = {"cifar10": 50_000, "mnist": 60_000, "folder": ILSVRC_IMAGES, "shards": ILSVRC_IMAGES}
@@ -85,16 +84,7 @@ def estimate(experiment: Experiment, overrides: Sequence[str]) -> tuple[list[Cos
         example = models.example_input(config.model.name, model, shape)
         if work.recipe not in speeds:
             speeds[work.recipe] = seconds_per_image(config, model, example)
-        pruner = Pruner(
-            model,
-            example,
-            dataset_size=size,
-            method=config.prune.method,
-            only=config.prune.only,
-            keep=config.prune.keep,
-            downsampling=config.prune.downsampling,
-            macs_ratio=config.prune.macs_ratio,
-        )
+        pruner = make_pruner(config.prune, model, example, size)
         pretrained = config.model.weights is not None or work.recipe in trained
         for phase, epochs, batch in _phases(config, len(pruner), pretrained):
             images, macs = epochs * size, TRAINING * epochs * size * pruner.graph.macs()

@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import nn
 
 from rbprune.artifact import state_tensors
-from rbprune.config import Config
+from rbprune.config import Config, PruneConfig
 from rbprune.data.order import mix
 from rbprune.data.skipped import Skipped
 from rbprune.pruner import Pruner
@@ -71,6 +71,26 @@ class State:
     skipped: list[str] = field(default_factory=list)
 
 
+def make_pruner(prune: PruneConfig, model: nn.Module, example_inputs: Any, dataset_size: int) -> Pruner:
+    """The pruner that the settings ask for."""
+    return Pruner(
+        model,
+        example_inputs,
+        dataset_size=dataset_size,
+        method=prune.method,
+        price=prune.price.price(),
+        noise=prune.noise,
+        threshold=prune.threshold,
+        rate_init=prune.rate_init,
+        rates=prune.rates,
+        keep=prune.keep,
+        only=prune.only,
+        macs_ratio=prune.macs_ratio,
+        downsampling=prune.downsampling,
+        method_options=prune.options,
+    )
+
+
 class Runner:
     """Runs the phases of ``config`` on ``model``, in place. ``folder`` None keeps everything in memory."""
 
@@ -90,22 +110,7 @@ class Runner:
         self.command, self.console = command or [], console or Console(stderr=True)
         prune = config.prune
         self.dataset_size = feed.train(prune.batch_size).size
-        self.pruner = Pruner(
-            model,
-            example_inputs,
-            dataset_size=self.dataset_size,
-            method=prune.method,
-            price=prune.price.price(),
-            noise=prune.noise,
-            threshold=prune.threshold,
-            rate_init=prune.rate_init,
-            rates=prune.rates,
-            keep=prune.keep,
-            only=prune.only,
-            macs_ratio=prune.macs_ratio,
-            downsampling=prune.downsampling,
-            method_options=prune.options,
-        )
+        self.pruner = make_pruner(prune, model, example_inputs, self.dataset_size)
         self.graph = self.pruner.graph
         self.dense = (self.graph.macs(), self.graph.params())
         self.engine = Engine(config.runtime)
