@@ -52,7 +52,8 @@ class OptimConfig(_Section):
 
 
 class PretrainConfig(OptimConfig):
-    """Training of the dense network, done when no weights are given."""
+    """Training of the dense network: before pruning where no weights are given; by ``rbprune train`` always, from the
+    weights if there are some."""
 
 
 class PriceConfig(_Section):

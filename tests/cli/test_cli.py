@@ -157,3 +157,7 @@ def test_train_then_prune_from_its_weights(tmp_path: Path) -> None:
     pruned = rbprune("prune", "demo", "--out", str(tmp_path / "pruned"), "--set", f"model.weights={weights}")
     assert pruned["dense_epochs"]["pretrain"] == 0  # type: ignore[index]
     assert pruned["error_before"] == pytest.approx(dense["error_after"])
+    more = ("--set", f"model.weights={weights}", "--set", "pretrain.lr=1e-9")
+    again = rbprune("train", "demo", "--out", str(tmp_path / "more"), *more)
+    assert again["dense_epochs"]["pretrain"] > 0  # type: ignore[index]
+    assert again["error_after"] == pytest.approx(dense["error_after"], abs=1), "it went on from the given weights"

@@ -11,6 +11,8 @@ from rbprune.session import start
 def train(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None:  # noqa: B006
     """Train the dense network of a recipe; its weights end in OUT/model.safetensors.
 
+    With --set model.weights=FILE it goes on from those.
+
     Parameters
     ----------
     recipe
@@ -19,6 +21,4 @@ def train(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None: 
     config = load_recipe(recipe, ["task=train", *set])
     if config.pretrain is None:
         raise ConfigError(f"recipe {recipe!r} has no [pretrain] section; it prunes a network that is trained already")
-    if config.model.weights is not None:
-        raise ConfigError(f"recipe {recipe!r} starts from {config.model.weights}; leave model.weights out to train")
     show_summary(start(config, out, command=command()), out, json)

@@ -124,7 +124,7 @@ class Runner:
 
     def _phases(self) -> list[Phase]:
         config, phases = self.config, []
-        if config.pretrain is not None and config.model.weights is None:
+        if config.pretrain is not None and (config.model.weights is None or config.task == "train"):
             phases.append(Phase(0, "pretrain", config.pretrain))
         if config.task == "train":
             return phases
