@@ -57,7 +57,8 @@ class PretrainConfig(OptimConfig):
 
 
 class PriceConfig(_Section):
-    """``{nats = 20}`` (the paper), ``{nats_per_mmac = L}`` or ``{nats_per_example = K}``; see ``rbprune.Price``."""
+    """``{nats = 20}`` (the paper), ``{nats_per_mmac = L}`` or ``{nats_per_example = K}``; beside one of the last two
+    ``nats`` is the least price of a channel. See ``rbprune.Price``."""
 
     nats: float | None = Field(None, gt=0)
     nats_per_mmac: float | None = Field(None, gt=0)
@@ -65,8 +66,9 @@ class PriceConfig(_Section):
 
     @model_validator(mode="after")
     def _one(self) -> PriceConfig:
-        if len(self.model_dump(exclude_none=True)) != 1:
-            raise ValueError("give exactly one of nats, nats_per_mmac and nats_per_example")
+        given = self.model_dump(exclude_none=True)
+        if not given or {"nats_per_mmac", "nats_per_example"} <= given.keys():
+            raise ValueError("give nats, nats_per_mmac or nats_per_example (and nats beside one of these as the least)")
         return self
 
     def price(self) -> Price:

@@ -47,7 +47,28 @@ def test_nats_per_example_does_not_depend_on_size() -> None:
         Price(nats_per_example=2).of(graph, graph["fc1"])
 
 
-@pytest.mark.parametrize("values", [{}, {"nats": 1, "nats_per_mmac": 2}, {"nats": -1}, {"nats_per_example": 0.0}])
-def test_exactly_one_positive_number(values: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="one positive number"):
+def test_nats_beside_a_price_of_computation_are_the_least_price() -> None:
+    graph = trace(models.build("lenet5"), torch.zeros(1, 1, 28, 28))
+    price = Price(nats_per_example=2, nats=70).resolve(graph, 1000)
+    dear = 2 * 1000 * graph.macs_per_channel(graph["conv1"]) / graph.macs()
+    assert dear > 70
+    assert float(price.of(graph, graph["conv1"])[0]) == pytest.approx(dear)
+    assert price.of(graph, graph["fc1"]).tolist() == [70] * 500
+    assert Price(nats_per_mmac=1, nats=3).of(graph, graph["fc1"])[0] == 3, "also below the paper's price"
+    with pytest.raises(ConfigError, match="must be resolved"):
+        Price(nats_per_example=2, nats=70).of(graph, graph["fc1"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"nats_per_example": 1, "nats_per_mmac": 2},
+        {"nats": -1},
+        {"nats_per_example": 0.0},
+        {"nats_per_mmac": 1, "nats": 0},
+    ],
+)
+def test_a_price_is_one_positive_number_and_perhaps_a_least_one(values: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="a price is a positive number"):
         Price(**values)

@@ -11,13 +11,13 @@ from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, Site
 
 MIN_NATS = 20.0
-"""A price that follows the computation never falls below the paper's own: with a wider prior the rates of cheap
-channels no longer end near 0 or 1."""
+"""A price that follows the computation does not fall below the paper's own, unless told to: with a wider prior the
+rates of cheap channels no longer end near 0 or 1."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """Exactly one of three ways to say what a channel must bring to stay.
+    """One of three ways to say what a channel must bring to stay.
 
     - ``nats``: the same for every channel (the paper: 20, which is eps^2 = 0.025).
     - ``nats_per_mmac``: that many nats for each million MACs that would disappear from the *current* network with the
@@ -26,8 +26,13 @@ class Price:
     - ``nats_per_example``: the same, in a unit that does not depend on the size of network and data: all MACs of the
       dense network together cost this many nats per training example.
 
+    Beside one of the last two, ``nats`` is the least that any channel costs (20 if it is not given). Late layers have
+    many weights and few MACs: a higher floor makes the network small, not only fast.
+
     >>> Price(nats=20)
     Price(nats=20)
+    >>> Price(nats_per_example=1.5, nats=100)
+    Price(nats=100, nats_per_example=1.5)
     """
 
     nats: float | None = None
@@ -35,8 +40,10 @@ class Price:
     nats_per_example: float | None = None
 
     def __post_init__(self) -> None:
-        if len(self._given()) != 1 or not all(value > 0 for value in self._given().values()):
-            raise ConfigError(f"a price is one positive number: {', '.join(vars(self))}; this is {self}")
+        given = self._given()
+        if not given or (self.nats_per_mmac and self.nats_per_example) or min(given.values()) <= 0:
+            ways = "nats, nats_per_mmac or nats_per_example, and nats beside one of the others as the least price"
+            raise ConfigError(f"a price is a positive number: {ways}; this is {self}")
 
     def _given(self) -> dict[str, float]:
         return {key: value for key, value in vars(self).items() if value is not None}
@@ -48,14 +55,15 @@ class Price:
         """The same price, free of the dense network's size; to be called before anything is removed."""
         if self.nats_per_example is None:
             return self
-        return Price(nats_per_mmac=self.nats_per_example * dataset_size / (graph.macs() / 1e6))
+        return Price(nats_per_mmac=self.nats_per_example * dataset_size / (graph.macs() / 1e6), nats=self.nats)
 
     def of(self, graph: ChannelGraph, site: Site) -> Tensor:
         """Nats for each channel of ``site`` in the network as it is now."""
-        if self.nats is not None:
+        if self.nats_per_mmac is not None:
+            least = MIN_NATS if self.nats is None else self.nats
+            value = max(least, self.nats_per_mmac * graph.macs_per_channel(site) / 1e6)
+        elif self.nats is not None and self.nats_per_example is None:
             value = self.nats
-        elif self.nats_per_mmac is not None:
-            value = max(MIN_NATS, self.nats_per_mmac * graph.macs_per_channel(site) / 1e6)
         else:
             raise ConfigError(f"{self} must be resolved against the dense network first")
         return torch.full((site.channels,), value)
