@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from rbprune.files import write_atomic
 from rbprune.report.axis import SPACING, Scale, apart, padded, ticks
+from rbprune.report.html import environment
 from rbprune.report.sheet import Sheet
 
-TEMPLATES = Path(__file__).with_name("templates")
 COLUMNS = ("method", "channels left", "CR", "MACs", "error %", "cost", "seconds")
 LEFT, RIGHT, TOP, BOTTOM = 52, 120, 16, 40
 
@@ -93,11 +92,10 @@ def write_page(
     folder: Path, lines: Sequence[Line], title: str, base: float | None, notes: Sequence[str], command: str
 ) -> Path:
     """``folder/compare.html``: one file that needs nothing else."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    page = environment.get_template("compare.html.j2").render(
-        title=title, columns=COLUMNS, lines=lines, plot=scatter(lines, base), notes=notes, command=command
+    page = (
+        environment()
+        .get_template("compare.html.j2")
+        .render(title=title, columns=COLUMNS, lines=lines, plot=scatter(lines, base), notes=notes, command=command)
     )
     write_atomic(folder / "compare.html", page)
     return folder / "compare.html"

@@ -44,7 +44,7 @@ def write_report(folder: Path) -> Path:
 def render(run: Run, folder: Path, damaged: int = 0) -> str:
     """The page as text."""
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             run=run,
@@ -70,8 +70,9 @@ def render(run: Run, folder: Path, damaged: int = 0) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Where pages come from: the templates, with escaping and the filters for numbers."""
+    found = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -79,9 +80,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     for name in ("count", "ratio", "percent", "share", "decimal", "duration"):
-        environment.filters[name] = getattr(numbers, name)
-    environment.filters["moment"] = moment
-    return environment
+        found.filters[name] = getattr(numbers, name)
+    found.filters["moment"] = moment
+    return found
 
 
 def moment(seconds: Any) -> str:

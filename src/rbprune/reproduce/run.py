@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Console
 
 from rbprune.files import write_atomic
 from rbprune.recipe import load_recipe
-from rbprune.report.html import TEMPLATES
+from rbprune.report.html import environment
 from rbprune.report.sheet import Sheet
 from rbprune.reproduce import paper
 from rbprune.reproduce.experiments import FIGURES, Experiment, Work
@@ -104,15 +103,16 @@ def _gather(found: Reproduction, folder: Path, rounds: int) -> None:
 
 def write_page(found: Reproduction, folder: Path, command: str) -> Path:
     """``folder/NAME.html`` and ``NAME.md``: tables and figures."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    page = environment.get_template("reproduce.html.j2").render(
-        title=found.experiment.title,
-        sheets=found.sheets,
-        figures=found.figures,
-        notes=found.notes,
-        command=command,
+    page = (
+        environment()
+        .get_template("reproduce.html.j2")
+        .render(
+            title=found.experiment.title,
+            sheets=found.sheets,
+            figures=found.figures,
+            notes=found.notes,
+            command=command,
+        )
     )
     name = found.experiment.name
     write_atomic(folder / f"{name}.md", "\n".join(sheet.markdown() for sheet in found.sheets))
