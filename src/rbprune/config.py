@@ -93,6 +93,8 @@ class PruneConfig(OptimConfig):
     """A stage ends early when the rates move less than this on average over a tenth of an epoch; 0: never."""
     macs_ratio: float | None = Field(None, ge=1)
     """Cut until the MACs are so many times fewer, along the method's ranking; some methods must be told."""
+    least: float = Field(0.1, ge=0, le=1)
+    """The share of its channels that every layer keeps when ``macs_ratio`` decides; at least one channel stays."""
     downsampling: bool = False
     """rrbp: also prune the blocks whose shortcut is not the identity (the paper leaves them alone)."""
     observe: int = Field(20, ge=1)

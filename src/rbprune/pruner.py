@@ -11,7 +11,7 @@ from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, Plan, trace
 from rbprune.methods import Price, Settings, Stage, find_method, schedule
-from rbprune.methods.match import share_for
+from rbprune.methods.match import LEAST, share_for
 
 DEFAULT_PRICE = Price(nats_per_example=2.0)
 
@@ -49,6 +49,7 @@ class Pruner:
         keep: Sequence[str] = (),
         only: Sequence[str] | None = None,
         macs_ratio: float | None = None,
+        least: float = LEAST,
         downsampling: bool = False,
         method_options: Mapping[str, float] | None = None,
     ) -> None:
@@ -69,10 +70,11 @@ class Pruner:
             rates=rates,
             options=method_options or {},
             macs=macs if len(self.stages) == 1 else None,
-            shares=self._shares(macs),
+            least=least,
+            shares=self._shares(macs, least),
         )
 
-    def _shares(self, macs: float | None) -> dict[str, float]:
+    def _shares(self, macs: float | None, least: float) -> dict[str, float]:
         """For a method that is told how much to cut: the same share of every site."""
         if not self.method.stage.needs_ratio:
             if macs is not None and len(self.stages) > 1:
@@ -83,7 +85,7 @@ class Pruner:
             return {}
         if macs is None:
             raise ConfigError(f"method {self.method.name!r} must be told how much to cut: set prune.macs_ratio=2")
-        return share_for(self.graph, [name for stage in self.stages for name in stage], macs)
+        return share_for(self.graph, [name for stage in self.stages for name in stage], macs, least)
 
     def __len__(self) -> int:
         return len(self.stages)

@@ -25,7 +25,7 @@ def test_as_few_channels_go_as_the_target_needs() -> None:
     torch.manual_seed(0)
     values = {site.name: torch.rand(site.channels) for site in graph.sites}
     target = graph.macs() / 2
-    gone = match_macs(graph, values, target)
+    gone = match_macs(graph, values, target, least=0)
     lowest_gone = min(float(values[name][mask].min()) for name, mask in gone.items() if mask.any())
     for name, mask in gone.items():
         kept = values[name][~mask]
@@ -34,6 +34,19 @@ def test_as_few_channels_go_as_the_target_needs() -> None:
     assert graph.macs_without(counts) <= target
     last = next(name for name, mask in gone.items() if mask.any() and float(values[name][mask].min()) == lowest_gone)
     assert graph.macs_without({**counts, last: counts[last] - 1}) > target
+
+
+@pytest.mark.parametrize(("least", "left"), [(0.0, 1), (0.1, 2), (0.25, 3), (0.3, 4)])
+def test_a_cheap_layer_keeps_its_least_share_however_low_it_ranks(least: float, left: int) -> None:
+    graph = trace(tiny_cnn(12), torch.zeros(1, 1, 8, 8))
+    cheap = min(graph.sites, key=lambda site: graph.macs() - graph.macs_without({site.name: 1})).name
+    torch.manual_seed(0)
+    values = {site.name: torch.rand(site.channels) + (site.name == cheap) for site in graph.sites}
+    target = 0.999 * graph.macs_without({cheap: 12 - left})
+    gone = match_macs(graph, values, target, least=least)
+    kept = values[cheap][~gone[cheap]]
+    assert len(kept) == left and torch.equal(kept.sort().values, values[cheap].sort().values[:left])
+    assert any(mask.any() for name, mask in gone.items() if name != cheap)
 
 
 def test_the_same_share_of_every_layer() -> None:
@@ -47,5 +60,5 @@ def test_the_same_share_of_every_layer() -> None:
 
 def test_what_is_out_of_reach_is_an_error_that_says_what_is_not() -> None:
     graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
-    with pytest.raises(ConfigError, match=r"out of reach: .* are left with one channel everywhere"):
+    with pytest.raises(ConfigError, match=r"out of reach: 0.000\d* M are left .* keeps 10% .*prune\.least = 0\.1"):
         match_macs(graph, {site.name: torch.rand(site.channels) for site in graph.sites}, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -11,17 +12,24 @@ from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
 
 
-def match_macs(graph: ChannelGraph, values: Mapping[str, Tensor], macs: float) -> dict[str, Tensor]:
+LEAST = 0.1
+"""The share of its channels that every site keeps by default when a ranking is followed down to a number of MACs."""
+
+
+def match_macs(
+    graph: ChannelGraph, values: Mapping[str, Tensor], macs: float, least: float = LEAST
+) -> dict[str, Tensor]:
     """Which channels go so that no more than ``macs`` are left: those of the highest values over all sites.
 
-    As few as that needs; every site keeps its channel of the lowest value.
+    As few as that needs. Every site keeps the share ``least`` of its channels, those of the lowest values, and at least
+    one: a ranking that knows nothing of cost would else empty a cheap layer before the MACs have fallen.
     """
     macs *= 1 + 1e-9  # what is just reached is reached
     names = list(values)
     sizes = [len(values[name]) for name in names]
     flat = torch.cat([values[name].detach().cpu().double() for name in names])
-    spared = torch.cat([torch.arange(len(values[name])) == values[name].cpu().argmin() for name in names])
-    ranked = flat.masked_fill(spared, -torch.inf).argsort(descending=True, stable=True)[: len(flat) - len(names)]
+    spared = torch.cat([_lowest(values[name], least) for name in names])
+    ranked = flat.masked_fill(spared, -torch.inf).argsort(descending=True, stable=True)[: int((~spared).sum())]
 
     def cut(number: int) -> dict[str, Tensor]:
         """The ``number`` highest."""
@@ -34,8 +42,9 @@ def match_macs(graph: ChannelGraph, values: Mapping[str, Tensor], macs: float) -
 
     if left(len(ranked)) > macs:
         raise ConfigError(
-            f"a network of {macs / 1e6:.3g} M MACs is out of reach: {left(len(ranked)) / 1e6:.3g} M are left with one "
-            "channel everywhere that may be cut; ask for less (prune.macs_ratio)"
+            f"a network of {macs / 1e6:.3g} M MACs is out of reach: {left(len(ranked)) / 1e6:.3g} M are left when every "
+            f"layer that may be cut keeps {least:.0%} of its channels, and at least one; ask for less "
+            f"(prune.macs_ratio) or let layers keep less (prune.least = {least:g})"
         )
     low, high = 0, len(ranked)
     while low < high:
@@ -44,10 +53,18 @@ def match_macs(graph: ChannelGraph, values: Mapping[str, Tensor], macs: float) -
     return cut(low)
 
 
-def share_for(graph: ChannelGraph, names: list[str], macs: float) -> dict[str, float]:
+def _lowest(values: Tensor, share: float) -> Tensor:
+    """Where the lowest values are, a ``share`` of them and at least one."""
+    number = max(1, math.ceil(len(values) * share - 1e-9))
+    lowest = torch.zeros(len(values), dtype=torch.bool)
+    lowest[values.detach().cpu().double().argsort(stable=True)[:number]] = True
+    return lowest
+
+
+def share_for(graph: ChannelGraph, names: list[str], macs: float, least: float = LEAST) -> dict[str, float]:
     """The same share of the channels of each site, so large that no more than ``macs`` are left."""
     ranks = {name: within(torch.arange(graph[name].channels)) for name in names}
-    return {name: float(gone.double().mean()) for name, gone in match_macs(graph, ranks, macs).items()}
+    return {name: float(gone.double().mean()) for name, gone in match_macs(graph, ranks, macs, least).items()}
 
 
 def within(values: Tensor) -> Tensor:

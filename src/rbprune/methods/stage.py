@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rbprune.bayes import dirac
 from rbprune.graph import ChannelGraph, Site
 from rbprune.methods.gates import Gates, Law
-from rbprune.methods.match import match_macs
+from rbprune.methods.match import LEAST, match_macs
 from rbprune.methods.price import Price
 from rbprune.methods.recalibrate import recalibrate
 
@@ -38,6 +38,8 @@ class Settings:
     """Settings of one method only."""
     macs: float | None = None
     """Cut down to so many MACs, by the method's ranking, instead of where its threshold says."""
+    least: float = LEAST
+    """The share of its channels that each site keeps where ``macs`` decides."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """For methods that take the share of channels to remove, that of each site."""
 
@@ -188,7 +190,7 @@ class Stage:
         gone = {name: verdict.redundant.clone() for name, verdict in verdicts.items()}
         if self.settings.macs is not None and not self.cuts_itself:
             values = {name: verdict.value for name, verdict in verdicts.items()}
-            gone = match_macs(self.graph, values, self.settings.macs)
+            gone = match_macs(self.graph, values, self.settings.macs, self.settings.least)
         guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]
         for name, verdict in verdicts.items():
             if verdict.factor is not None:

@@ -57,6 +57,7 @@ class PeerStage(Stage):
             "example_inputs": self.graph.example_inputs,
             "importance": self.importance(),
             "pruning_ratio": ratio,
+            "max_pruning_ratio": 1 - self.settings.least,
             "global_pruning": self.everywhere,
             "ignored_layers": [m for n, m in layers if n not in makers],
         }

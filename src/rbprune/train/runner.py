@@ -86,6 +86,7 @@ def make_pruner(prune: PruneConfig, model: nn.Module, example_inputs: Any, datas
         keep=prune.keep,
         only=prune.only,
         macs_ratio=prune.macs_ratio,
+        least=prune.least,
         downsampling=prune.downsampling,
         method_options=prune.options,
     )
