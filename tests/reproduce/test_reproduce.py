@@ -120,6 +120,18 @@ def test_the_plan_bounds_what_the_run_then_spends(folder: Path) -> None:
     assert [(d.images, d.found) for d in data] == [(size, True)]
 
 
+def test_the_plan_counts_a_teacher_and_what_a_method_looks_at() -> None:
+    given = ("prune.method=cp", "prune.macs_ratio=2", "prune.observe=5", "model.weights=x.safetensors")
+    plain, taught = (
+        estimate(Experiment("x", "x", (RBP,)), (*QUICK, *given, f"finetune.distill={share}"))[0] for share in (0, 0.5)
+    )
+    assert taught[1].epochs == pytest.approx(4 / 3 * plain[1].epochs) and taught[1].steps == plain[1].steps
+    (observing, _), config = plain, load_recipe("demo", (*QUICK, *given))
+    steps, stages = observing.steps / config.prune.epochs, int(observing.phase.split()[1])
+    looked = observing.epochs - stages * config.prune.epochs
+    assert looked == pytest.approx(stages * 5 / (steps / stages) * (1 / 3 + 1 / 3))
+
+
 def test_a_budget_bounds_the_plan() -> None:
     costs, _ = estimate(Experiment("x", "x", (RBP,)), (*QUICK, "budget=2", "model.weights=x.safetensors"))
     assert sum(cost.epochs for cost in costs) == pytest.approx(2)

@@ -93,7 +93,10 @@ def plan_sheet(experiment: Experiment, costs: Sequence[Cost]) -> Sheet:
     total = Cost("total", "", *(sum(getattr(c, key) for c in costs) for key in ("epochs", "steps", "macs", "seconds")))
     rows.append((*_cells(total), duration(total.seconds)))
     columns = ("run", "phase", "dense epochs", "steps", "training MACs", "time here")
-    note = "At most: stages end when their rates settle, and the network shrinks. Time: from a few steps just made."
+    note = (
+        "At most: stages end when their rates settle, and the network shrinks (under a budget, into more steps). "
+        "Time: from a few steps just made."
+    )
     return Sheet(experiment.title, columns, tuple(rows), names=2, note=note)
 
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
 
-
 LEAST = 0.1
 """The share of its channels that every site keeps by default when a ranking is followed down to a number of MACs."""
 
@@ -42,8 +41,8 @@ def match_macs(
 
     if left(len(ranked)) > macs:
         raise ConfigError(
-            f"a network of {macs / 1e6:.3g} M MACs is out of reach: {left(len(ranked)) / 1e6:.3g} M are left when every "
-            f"layer that may be cut keeps {least:.0%} of its channels, and at least one; ask for less "
+            f"a network of {macs / 1e6:.3g} M MACs is out of reach: {left(len(ranked)) / 1e6:.3g} M are left when "
+            f"every layer that may be cut keeps {least:.0%} of its channels, and at least one; ask for less "
             f"(prune.macs_ratio) or let layers keep less (prune.least = {least:g})"
         )
     low, high = 0, len(ranked)

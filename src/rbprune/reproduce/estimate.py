@@ -5,20 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbprune import models
-from rbprune.config import Config
+from rbprune.config import Config, PruneConfig
 from rbprune.errors import RbpruneError
+from rbprune.methods.stage import Stage
+from rbprune.pruner import Pruner
 from rbprune.recipe import load_recipe
 from rbprune.reproduce.experiments import Experiment
 from rbprune.session import load_data
 from rbprune.train.engine import Engine
 from rbprune.train.optim import make_optimizer
-from rbprune.train.runner import PRUNING_SHARE, make_pruner
+from rbprune.train.runner import FORWARD, PRUNING_SHARE, make_pruner
 
 ILSVRC_IMAGES = 1_281_167
 SIZES = {"cifar10": 50_000, "mnist": 60_000, "folder": ILSVRC_IMAGES, "shards": ILSVRC_IMAGES}
@@ -32,8 +35,9 @@ CALIBRATION_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Cost:
-    """One phase of one run. Epochs, steps, MACs and seconds are upper bounds: stages that settle end early, and the
-    network shrinks on the way."""
+    """One phase of one run. Epochs (dense ones, with what a teacher and observing methods compute), steps, MACs and
+    seconds are upper bounds: stages that settle end early, and the network shrinks on the way. Only the steps of a
+    fine-tuning under a budget are not: the smaller the network, the more of them fit in."""
 
     run: str
     phase: str
@@ -86,25 +90,47 @@ def estimate(experiment: Experiment, overrides: Sequence[str]) -> tuple[list[Cos
             speeds[work.recipe] = seconds_per_image(config, model, example)
         pruner = make_pruner(config.prune, model, example, size)
         pretrained = config.model.weights is not None or work.recipe in trained
-        for phase, epochs, batch in _phases(config, len(pruner), pretrained):
-            images, macs = epochs * size, TRAINING * epochs * size * pruner.graph.macs()
-            steps = round(epochs * -(-size // batch))
-            name = f"{work.recipe}-dense" if phase == "pretrain" else work.name
-            costs.append(Cost(name, phase, epochs, steps, macs, images * speeds[work.recipe]))
+        for phase in _phases(config, pruner, size, pretrained):
+            images, macs = phase.dense_epochs * size, TRAINING * phase.dense_epochs * size * pruner.graph.macs()
+            steps = round(phase.epochs * -(-size // phase.batch))
+            name = f"{work.recipe}-dense" if phase.name == "pretrain" else work.name
+            costs.append(Cost(name, phase.name, phase.dense_epochs, steps, macs, images * speeds[work.recipe]))
         trained.add(work.recipe)
     return costs, list(dict.fromkeys(found.values()))
 
 
-def _phases(config: Config, stages: int, pretrained: bool) -> Iterator[tuple[str, float, int]]:
-    """Name, dense epochs at most, and batch size."""
-    prune, budget = config.prune, config.budget
+class _Phase(NamedTuple):
+    name: str
+    epochs: float
+    """In which the network trains, at most."""
+    dense_epochs: float
+    """All that is computed."""
+    batch: int
+
+
+def _phases(config: Config, pruner: Pruner, size: int, pretrained: bool) -> Iterator[_Phase]:
+    prune, tune, budget, stages = config.prune, config.finetune, config.budget, len(pruner)
     if config.pretrain is not None and not pretrained:
-        yield "pretrain", config.pretrain.epochs, config.pretrain.batch_size
+        yield _Phase("pretrain", config.pretrain.epochs, config.pretrain.epochs, config.pretrain.batch_size)
     epochs = prune.epochs * stages
     epochs = epochs if budget is None else min(epochs, PRUNING_SHARE * budget)
-    yield f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, prune.batch_size
-    tuning = config.finetune.epochs if budget is None else budget - epochs
-    yield "fine-tune", tuning, config.finetune.batch_size
+    pruning = epochs * _with_teacher(prune.distill) + stages * _observation(prune, pruner.method.stage, size)
+    yield _Phase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)
+    dense = tune.epochs * _with_teacher(tune.distill) if budget is None else max(0.0, budget - pruning)
+    yield _Phase("fine-tune", dense / _with_teacher(tune.distill), dense, tune.batch_size)
+
+
+def _with_teacher(distill: float) -> float:
+    """A training step, and the forward pass of the dense network where it teaches."""
+    return 1 + (FORWARD if distill else 0)
+
+
+def _observation(prune: PruneConfig, stage: type[Stage], size: int) -> float:
+    """What a stage looks at before it judges, in dense epochs."""
+    if not stage.observes:
+        return 0.0
+    steps = -(-size // prune.batch_size)
+    return min(prune.observe, steps) / steps * (stage.observe_share + (FORWARD if stage.needs_dense else 0))
 
 
 def seconds_per_image(config: Config, model: nn.Module, example: Tensor) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from rbprune.reproduce.tables import channels_by_layer, channels_by_stage, compa
 from rbprune.series import dense_weights, reason, run_once
 from rbprune.train.interrupt import Interrupted
 
+Summaries = Mapping[str, dict[str, Any]]
+"""What each run came to, by the paper's name for its method."""
 ROUNDS = 50
 """Of timing, as in the paper."""
 
@@ -85,20 +87,34 @@ def _gather(found: Reproduction, folder: Path, rounds: int) -> None:
     if experiment.name in FIGURES:
         labels = {f"{found.summaries[w.name]['model']} {w.label}": read_run(folder / w.name) for w in works}
         found.figures += draw(experiment.name, labels)
-    elif experiment.name == "cifar10":
-        found.sheets.append(comparison(experiment.title, paper.CIFAR10, ours))
-        labels = {w.label: read_run(folder / w.name) for w in works}
-        found.figures += draw("finetune", labels)
-    elif experiment.name == "vgg16-ilsvrc":
-        found.sheets.append(comparison(experiment.title, paper.VGG16, ours))
-        found.sheets += [channels_by_layer(paper.VGG16_CHANNELS, summary) for summary in ours.values()]
-    elif experiment.name == "resnet50-ilsvrc":
-        found.sheets.append(comparison(experiment.title, paper.RESNET50, ours))
-        for label, summary in ours.items():
-            printed = paper.RESNET50_STAGES if label == "RBP" else ()
-            found.sheets.append(channels_by_stage(label, printed, summary))
-    elif experiment.name == "gpu":
+    if experiment.name in _TABLES:
+        found.sheets += _TABLES[experiment.name](experiment.title, ours)
+    if experiment.name == "cifar10":
+        found.figures += draw("finetune", {work.label: read_run(folder / work.name) for work in works})
+    if experiment.name == "gpu":
         found.sheets.append(gpu_sheet(paper_pairs(), rounds=rounds))
+
+
+def _cifar10(title: str, ours: Summaries) -> list[Sheet]:
+    return [comparison(title, paper.CIFAR10, ours)]
+
+
+def _vgg16(title: str, ours: Summaries) -> list[Sheet]:
+    layers = [channels_by_layer(paper.VGG16_CHANNELS, summary) for summary in ours.values()]
+    return [comparison(title, paper.VGG16, ours), *layers]
+
+
+def _resnet50(title: str, ours: Summaries) -> list[Sheet]:
+    printed = {"RBP": paper.RESNET50_STAGES}
+    stages = [channels_by_stage(label, printed.get(label, ()), summary) for label, summary in ours.items()]
+    return [comparison(title, paper.RESNET50, ours), *stages]
+
+
+_TABLES: dict[str, Callable[[str, Summaries], list[Sheet]]] = {
+    "cifar10": _cifar10,
+    "vgg16-ilsvrc": _vgg16,
+    "resnet50-ilsvrc": _resnet50,
+}
 
 
 def write_page(found: Reproduction, folder: Path, command: str) -> Path:
