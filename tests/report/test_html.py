@@ -151,3 +151,19 @@ def test_a_bare_log_still_makes_a_page(tmp_path: Path, content: str) -> None:
 def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no events\.jsonl in .*; give the folder of a run"):
         write_report(tmp_path)
+
+
+@pytest.mark.parametrize("until", ["done", "finetune"])
+def test_a_loss_is_not_shown_as_per_cent(tmp_path: Path, until: str) -> None:
+    write_run(tmp_path, until=until)
+    log = tmp_path / "events.jsonl"
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    for event in events:
+        named = event.get("summary", event) if event["event"] in ("epoch", "stage", "done") else {}
+        named["metric"] = "loss"
+    log.write_text("\n".join(map(json.dumps, events)) + "\n")
+    page = Page(write_report(tmp_path)).text
+    assert "Validation loss" in page and "Val. loss" in page and "validation loss while fine-tuning" in page
+    assert ("6.6100 → 6.9500" in page and "+0.3400 · validation 7.0200" in page) == (until == "done")
+    assert "dense model 6.6100" in page
+    assert "6.61 %" not in page and "points" not in page and "rror" not in page

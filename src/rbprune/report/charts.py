@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
 from rbprune.report.curves import Band, Point, line_chart
 from rbprune.report.fields import text
-from rbprune.report.numbers import decimal, number, percent, share
+from rbprune.report.numbers import decimal, number, score, share
 from rbprune.report.run import Event, Run
 
 PHASES = {"pretrain": "pretrain", "prune": "prune", "finetune": "fine-tune"}
@@ -41,36 +42,39 @@ def curves(run: Run) -> list[Chart]:
     marks = [place.x for place in places if place.event["event"] == "stage"]
     dense = number(run.start.get("error_before"))
     dense = number(run.summary.get("error_before")) if dense is None else dense
-    reference = None if dense is None else (dense, f"dense model {percent(dense)}")
+    shown = partial(score, metric=run.metric)
+    tick = _error if run.metric == "error" else "{:g}".format
+    reference = None if dense is None else (dense, f"dense model {shown(dense)}")
     common: dict[str, Any] = {"bands": bands, "marks": marks, "x_label": x_label}
-    errors = _points(places, "val_error", percent)
+    errors = _points(places, "val_error", shown)
+    title = f"Validation {run.metric}"
     charts = [
         Chart(
-            "Validation error",
+            title,
             "ticks on the axis: channels cut" if marks else "",
-            line_chart(errors, title="Validation error", reference=reference, show=_error, width=1060, **common),
+            line_chart(errors, title=title, reference=reference, show=tick, width=1060, **common),
             wide=True,
         )
     ]
     tuning = next((band for band in bands if band.kind == "finetune"), None)
     if tuning is not None and len(bands) > 1:
         first = next(i for i, place in enumerate(places) if place.event.get("phase") == "finetune")
-        recovery = _points(places[max(0, first - 1) :], "val_error", percent)
+        recovery = _points(places[max(0, first - 1) :], "val_error", shown)
         drawing = line_chart(
-            recovery, title="Recovery", reference=reference, show=_error, x_label=x_label, bands=[tuning]
+            recovery, title="Recovery", reference=reference, show=tick, x_label=x_label, bands=[tuning]
         )
-        charts.append(Chart("Recovery", "validation error while fine-tuning", drawing))
+        charts.append(Chart("Recovery", f"validation {run.metric} while fine-tuning", drawing))
     epochs = [place for place in places if place.event["event"] == "epoch"]
     charts.append(Chart("Loss", "training loss", line_chart(_points(epochs, "loss", decimal), title="Loss", **common)))
     pruning = [place for place in epochs if place.event.get("phase") == "prune"]
     common["bands"] = [band for band in bands if band.kind == "prune"]
-    for key, title, note, show, tick in (
+    for key, title, note, show, axis in (
         ("kl", "KL", "divergence of the rates from their prior while pruning", decimal, "{:g}".format),
         ("undecided", "Undecided", "share of channels neither kept nor dropped yet", share, _share),
     ):
         points = _points(pruning, key, show)
         if any(point.y for point in points):
-            drawing = line_chart(points, title=title, show=tick, from_zero=True, **common)
+            drawing = line_chart(points, title=title, show=axis, from_zero=True, **common)
             charts.append(Chart(title, note, drawing))
     return [chart for chart in charts if chart.drawing]
 

@@ -79,7 +79,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("count", "ratio", "percent", "share", "decimal", "duration"):
+    for name in ("count", "ratio", "percent", "score", "share", "decimal", "duration"):
         found.filters[name] = getattr(numbers, name)
     found.filters["moment"] = moment
     return found

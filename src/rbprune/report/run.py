@@ -64,6 +64,12 @@ class Run:
     resumes: int
     last: Event
 
+    @property
+    def metric(self) -> str:
+        """What is measured: an error in per cent, or a loss."""
+        named = (text(event["metric"]) for event in (self.summary, *reversed(self.timeline)) if event.get("metric"))
+        return next(named, "error")
+
 
 def gather(events: list[dict[str, Any]]) -> Run:
     """The run that the last ``start`` began; what a resumed run did twice counts once, as done last."""

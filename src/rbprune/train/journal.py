@@ -91,7 +91,7 @@ class Journal:
         }
         epoch, epochs = -(-current.step // stream.steps), -(-current.steps // stream.steps)
         where = {"phase": phase.kind, "stage": phase.stage, "epoch": epoch, "epochs": epochs}
-        self.log.write("epoch", **where, seconds=meter.seconds, **values)
+        self.log.write("epoch", **where, metric=metric, seconds=meter.seconds, **values)
         self.board.scalars(len(self.events), **{f"{phase.kind}/{k}": v for k, v in values.items() if v is not None})
         if phase.stage is None:
             error = "" if val_error is None else f"  val {metric} {score(val_error, metric)}"
