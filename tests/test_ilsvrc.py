@@ -22,6 +22,7 @@ from rbprune.data.make_shards import Request, make_shards
 from rbprune.data.shards import open_shards
 from rbprune.errors import CorruptError
 from rbprune.measure.count import count_run
+from rbprune.measure.pair import run_pair
 from rbprune.recipe import load_recipe
 from rbprune.session import start
 
@@ -199,6 +200,14 @@ def test_the_other_recipes(
     summary, text = run(recipe, name, path, tmp_path / "run", f"prune.only={only}")
     check(summary, tmp_path / "run", model, len(only), least=1.01)
     assert ("corrupt example" in text) == (name == "folder")
+
+
+def test_a_run_folder_tells_what_the_data_told(tree: Path, tmp_path: Path) -> None:
+    given = ["data.image_size=32", "model.classes=none", "prune.epochs=0.5"]
+    run("resnet20-cifar10", "folder", tree, tmp_path / "run", *given)
+    pair = run_pair(tmp_path / "run")
+    assert pair.shape == (3, 32, 32)
+    assert pair.dense.linear.out_features == pair.pruned.linear.out_features == len(CLASSES)  # type: ignore[union-attr]
 
 
 def test_a_recipe_says_which_file_is_corrupt(tree: Path) -> None:

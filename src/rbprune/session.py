@@ -56,13 +56,21 @@ def make_feed(source: data.Data, seed: int) -> Feed:
     )
 
 
-def build_model(config: Config, source: data.Data) -> tuple[nn.Module, Tensor]:
+def _with_facts(config: Config, source: data.Data) -> Config:
+    """What only the data could tell of the network, so that its run folder alone is enough to build it again."""
+    facts = {
+        "classes": config.model.classes or source.classes,
+        "input_shape": config.model.input_shape or list(source.shape),
+    }
+    return config.model_copy(update={"model": config.model.model_copy(update=facts)})
+
+
+def build_model(config: Config) -> tuple[nn.Module, Tensor]:
     """The network of the settings with its weights, and an example batch."""
     torch.manual_seed(config.seed)
-    classes = config.model.classes or source.classes
-    model = models.build(config.model.name, classes=classes, weights=config.model.weights)
-    shape = tuple(config.model.input_shape or source.shape)
-    return model, torch.zeros(2, *shape)
+    assert config.model.input_shape is not None
+    model = models.build(config.model.name, classes=config.model.classes, weights=config.model.weights)
+    return model, torch.zeros(2, *config.model.input_shape)
 
 
 def make_runner(config: Config, folder: Path, console: Console | None, command: list[str]) -> Runner:
@@ -70,7 +78,8 @@ def make_runner(config: Config, folder: Path, console: Console | None, command: 
     if config.model.weights is None and config.pretrain is None:
         raise ConfigError("pruning starts from a trained network: set model.weights=FILE or give a [pretrain] section")
     source = load_data(config)
-    model, example = build_model(config, source)
+    config = _with_facts(config, source)
+    model, example = build_model(config)
     feed = make_feed(source, config.seed)
     return Runner(config, model, example, feed, F.cross_entropy, folder=folder, console=console, command=command)
 
@@ -85,7 +94,7 @@ def start(
         )
     runner = make_runner(config, folder, console, command or [])
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "config.toml", to_toml(config))
+    write_atomic(folder / "config.toml", to_toml(runner.config))
     return complete(runner, folder)
 
 

@@ -14,7 +14,6 @@ from torch import nn
 
 from rbprune import artifact, models
 from rbprune.config import Config
-from rbprune.data.traits import CIFAR10, MNIST
 from rbprune.errors import ConfigError, ModelError
 from rbprune.graph import trace
 from rbprune.measure.count import count_kept
@@ -55,27 +54,15 @@ def run_pair(folder: str | Path, name: str | None = None, shape: Sequence[int] |
     name = name or config.model.name
     dense = _build(name, config, folder)
     pruned = artifact.load(folder, copy.deepcopy(dense))
-    x = models.example_input(name, dense, tuple(shape) if shape else _shape(config))
+    given = shape or config.model.input_shape
+    x = models.example_input(name, dense, tuple(given) if given else None)
     macs = [trace(model, x).macs() for model in (dense, pruned)]
     return Pair(name, dense, pruned, tuple(x.shape[1:]), macs[0] / macs[1])
 
 
 def _build(name: str, config: Config, folder: Path) -> nn.Module:
     try:
-        return models.build(name, classes=_classes(config))
+        return models.build(name, classes=config.model.classes)
     except ModelError as error:
         hint = f"give the MODEL of the run {folder}, as package.module:factory or path/file.py:factory"
         raise ModelError(f"{error}; {hint}") from error
-
-
-def _classes(config: Config) -> int | None:
-    """As the run had them, without reading its data; None where only that would tell."""
-    known = {"mnist-subset": MNIST, "mnist": MNIST, "cifar10": CIFAR10}.get(config.data.name)
-    return config.model.classes or (known.classes if known else None)
-
-
-def _shape(config: Config) -> tuple[int, ...] | None:
-    if config.model.input_shape is not None:
-        return tuple(config.model.input_shape)
-    size = config.data.image_size
-    return (3, size, size) if config.data.name == "folder" else None
