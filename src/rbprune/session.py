@@ -93,8 +93,10 @@ def start(
             f"{folder} exists and is not empty; choose another --out, or go on with 'rbprune resume {folder}'"
         )
     runner = make_runner(config, folder, console, command or [])
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "config.toml", to_toml(runner.config))
+    runner.engine.wait()  # all have found the folder empty
+    if runner.engine.main:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "config.toml", to_toml(runner.config))
     return complete(runner, folder)
 
 
@@ -106,12 +108,17 @@ def resume(folder: Path, *, console: Console | None = None, command: list[str] |
         return json.loads((folder / "summary.json").read_text())
     config = build_config(read_toml(folder / "config.toml"), where=str(folder / "config.toml"), applied=True)
     runner = make_runner(config, folder, console, command or [])
+    main = runner.engine.main
     if not (folder / CHECKPOINTS).is_dir():
-        (folder / "events.jsonl").unlink(missing_ok=True)
+        runner.engine.wait()
+        if main:
+            (folder / "events.jsonl").unlink(missing_ok=True)
         return complete(runner, folder)
     checkpoint, path, damaged = load_checkpoint(folder / CHECKPOINTS)
-    _forget_events_after(folder / "events.jsonl", checkpoint.values["events"])
+    if main:
+        _forget_events_after(folder / "events.jsonl", checkpoint.values["events"])
     runner.restore(checkpoint, path.name, damaged)
+    runner.engine.wait()  # all have read it, before it makes room for the next
     return complete(runner, folder)
 
 
@@ -132,4 +139,5 @@ def complete(runner: Runner, folder: Path) -> dict[str, Any]:
         write_report(folder)
         write_atomic(folder / "summary.json", json.dumps(summary, indent=2))
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    runner.engine.wait()  # whoever asks for the summary next will find it
     return summary

@@ -18,6 +18,7 @@ from rbprune.cli.shard import shard
 from rbprune.cli.time import time
 from rbprune.cli.train import train
 from rbprune.errors import RbpruneError
+from rbprune.processes import is_main
 from rbprune.train.interrupt import Interrupted
 from rbprune.train.memory import keep_freed_memory
 
@@ -32,7 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments)
     except Interrupted as stop:
-        _complain(str(stop))
+        if is_main():
+            _complain(str(stop))
         sys.exit(stop.exit_code)
     except RbpruneError as error:
         _complain(f"error: {error}")

@@ -14,6 +14,7 @@ from rbprune.compare import PEERS, Comparison, Request, Row, mean_and_spread
 from rbprune.compare import compare as run
 from rbprune.errors import ConfigError, nearest
 from rbprune.files import write_atomic
+from rbprune.processes import is_main
 from rbprune.report.comparison import Line, sheet, write_page
 
 MOST_SITES = 16
@@ -54,6 +55,8 @@ def compare(
     )
     words = command()
     found = run(request, out, console=Console(stderr=True), command=words)
+    if not is_main():
+        return
     title = f"{recipe}: {seeds} seed{'s' if seeds > 1 else ''}"
     lines, notes = [line(row) for row in found.rows], [f"{r.label}: {r.failed}" for r in found.rows if r.failed]
     result = sheet(lines, title)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rbprune import models
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, trace
+from rbprune.processes import is_main
 from rbprune.report.console import summary_table
 
 Set = Annotated[list[str], Parameter(name="--set", negative=(), help="change a setting: key=value; may be repeated")]
@@ -28,7 +29,9 @@ def command() -> list[str]:
 
 
 def show_summary(summary: dict[str, Any], folder: Path, as_json: bool) -> None:
-    """The end of a run, for people or for programs."""
+    """The end of a run, for people or for programs; of several processes one tells it."""
+    if not is_main():
+        return
     if as_json:
         print(json.dumps(summary, indent=2))
         return

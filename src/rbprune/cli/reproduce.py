@@ -14,6 +14,7 @@ from rich.console import Console
 
 from rbprune.cli.options import Json, Set, command
 from rbprune.errors import ConfigError
+from rbprune.processes import is_main
 from rbprune.report.numbers import duration
 from rbprune.report.sheet import Sheet
 from rbprune.reproduce.estimate import Cost, Needs, estimate
@@ -54,6 +55,8 @@ def reproduce(
         out.mkdir(parents=True, exist_ok=True)
     else:
         found = run(experiment, out, set, console=Console(stderr=True), command=words, rounds=rounds)
+    if not is_main():
+        return
     page = write_page(found, out, shlex.join(words))
     if json:
         print(found.to_json())

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rbprune import processes
 from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
@@ -113,7 +114,9 @@ class DiracStage(GateStage):
         xi = torch.randn_like(root)
         direction = root * xi - root.square() * (root * xi).sum(1, keepdim=True)
         (slope,) = torch.autograd.grad(outputs, law.drawn, direction.to(outputs.dtype), retain_graph=True)
-        law.curvature.lerp_(self.settings.dataset_size * slope.float().square().mean(0), 1 - MEMORY)
+        # every process saw other examples, and all must come to the same rates
+        square = processes.mean(slope.float().square().mean(0))
+        law.curvature.lerp_(self.settings.dataset_size * square, 1 - MEMORY)
         law.looks += 1
         law.drawn = None
 

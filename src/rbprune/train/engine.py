@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,11 @@ class Engine:
         logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.fabric = Fabric(accelerator=config.accelerator, devices=config.devices, precision=config.precision)
-            if config.devices > 1:
+            devices, nodes = _processes(config)
+            self.fabric = Fabric(
+                accelerator=config.accelerator, devices=devices, num_nodes=nodes, precision=config.precision
+            )
+            if devices * nodes > 1:
                 self.fabric.launch()
 
     @property
@@ -79,6 +83,17 @@ class Engine:
         else:
             torch.manual_seed(number)
 
+    def wait(self) -> None:
+        """Until all processes are here."""
+        self.fabric.barrier()
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so in any process; all get the same answer."""
+        if self.world == 1:
+            return flag
+        found = self.fabric.all_reduce(torch.tensor(float(flag), device=self.fabric.device), reduce_op="sum")
+        return bool(found)
+
     def backward(self, loss: Tensor) -> None:
         """Gradients of ``loss``."""
         self.fabric.backward(loss)
@@ -95,6 +110,12 @@ class Engine:
             return tensor
 
         return tree_map_only(Tensor, move, batch)
+
+
+def _processes(config: RuntimeConfig) -> tuple[int, int]:
+    """How many on each machine, and on how many machines: torchrun says both, else the settings say the first."""
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", 1))
+    return int(os.environ.get("LOCAL_WORLD_SIZE", config.devices)), nodes
 
 
 def call(model: nn.Module, inputs: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 import time
 import warnings
 from collections.abc import Callable
@@ -326,10 +327,11 @@ class Runner:
 
     def _breathe(self, signals: Signals) -> None:
         """Between two steps: stop if asked to, save if it is time."""
-        if signals.received is not None:
+        if self.engine.any(signals.received is not None):
             self._save()
+            self.engine.wait()  # a process that ends takes the others down, and one of them is writing
             hint = f"; go on with: rbprune resume {self.folder}" if self.folder else ""
-            raise Interrupted(signals.received, f"interrupted{hint}")
+            raise Interrupted(signals.received or signal.SIGINT, f"interrupted{hint}")
         if time.monotonic() - self._saved > self.config.runtime.checkpoint_seconds:
             self._save()
 

@@ -1,0 +1,28 @@
+"""Several processes that train one network together (torchrun, Lightning Fabric): what they must agree on."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world() -> int:
+    """How many processes train together; 1 where nobody asked for more."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def is_main() -> bool:
+    """Whether this is the process that writes and prints."""
+    return world() == 1 or dist.get_rank() == 0
+
+
+def mean(value: Tensor) -> Tensor:
+    """The mean over all processes, the same bits in each of them.
+
+    >>> mean(torch.tensor([2.0]))
+    tensor([2.])
+    """
+    if world() > 1:
+        dist.all_reduce(value)
+        value = value / world()
+    return value
