@@ -19,6 +19,7 @@ from rich.console import Console
 
 import rbprune
 from rbprune import models, session
+from rbprune.config import Config
 from rbprune.errors import CheckpointError, ConfigError, DataError
 from rbprune.recipe import load_recipe
 from rbprune.session import resume, start
@@ -60,6 +61,22 @@ def launch(folder: Path, *extra: str) -> subprocess.Popen[str]:
     sets = [word for item in QUICK for word in ("--set", item)]
     command = [sys.executable, "-m", "rbprune", "prune", "demo", "--out", str(folder), *sets, *extra]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def stop_after(steps: int, config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run until a signal comes between two steps."""
+    plain, taken = Runner._breathe, 0
+
+    def stop(self: Runner, signals: Any) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == steps:
+            signals.received = signal.SIGTERM
+        plain(self, signals)
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        patched.setattr(Runner, "_breathe", stop)
+        start(config, folder, console=quiet())
 
 
 def wait_for(folder: Path, what: str, process: subprocess.Popen[str]) -> None:
@@ -157,20 +174,7 @@ def test_interrupted_between_any_two_steps(
     whole: Path, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also at the last step of an epoch, of a stage and of the run, before anything more was written."""
-    plain, taken = Runner._breathe, 0
-
-    def stop(self: Runner, signals: Any) -> None:
-        nonlocal taken
-        taken += 1
-        if taken == steps:
-            signals.received = signal.SIGTERM
-        plain(self, signals)
-
-    monkeypatch.setattr(Runner, "_breathe", stop)
-    config = load_recipe("demo", [*QUICK, "runtime.checkpoint_seconds=1000"])
-    with pytest.raises(Interrupted):
-        start(config, tmp_path / "run", console=quiet())
-    monkeypatch.setattr(Runner, "_breathe", plain)
+    stop_after(steps, load_recipe("demo", [*QUICK, "runtime.checkpoint_seconds=1000"]), tmp_path / "run", monkeypatch)
     resume(tmp_path / "run", console=quiet())
     assert digest(tmp_path / "run") == digest(whole)
     assert comparable(tmp_path / "run") == comparable(whole)

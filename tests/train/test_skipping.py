@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,9 +16,7 @@ from rbprune.recipe import load_recipe
 from rbprune.session import load_data, make_feed, resume, start
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import evaluate
-from rbprune.train.interrupt import Interrupted
-from rbprune.train.runner import Runner
-from tests.test_session import comparable, digest, events
+from tests.test_session import comparable, digest, events, stop_after
 
 MINE = """
 import torch
@@ -118,19 +114,7 @@ def test_interrupted_it_ends_with_the_same_bits_and_says_the_same(
 ) -> None:
     config = recipe(tmp_path)
     start(config, tmp_path / "whole", console=quiet())
-    plain, taken = Runner._breathe, 0
-
-    def stop(self: Runner, signals: Any) -> None:
-        nonlocal taken
-        taken += 1
-        if taken == steps:
-            signals.received = signal.SIGTERM
-        plain(self, signals)
-
-    monkeypatch.setattr(Runner, "_breathe", stop)
-    with pytest.raises(Interrupted):
-        start(config, tmp_path / "run", console=quiet())
-    monkeypatch.setattr(Runner, "_breathe", plain)
+    stop_after(steps, config, tmp_path / "run", monkeypatch)
     resume(tmp_path / "run", console=quiet())
     assert digest(tmp_path / "run") == digest(tmp_path / "whole")
     assert comparable(tmp_path / "run") == comparable(tmp_path / "whole")
