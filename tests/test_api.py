@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -101,6 +102,39 @@ def test_any_mean_loss_and_any_target() -> None:
     assert result.summary["error_after"] < result.summary["error_before"], "the mean loss is reported"
     assert "val loss" in console.file.getvalue()  # type: ignore[attr-defined]
     assert "%" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "loss", "rates"),
+    [
+        ("rbp", [], F.cross_entropy, "fixed-point"),
+        ("ibp", [], nn.CrossEntropyLoss(label_smoothing=0.1), "fixed-point"),
+        ("rbp", ["prune.rates=adam"], F.cross_entropy, "adam"),
+        ("rbp", ["prune.noise=batch"], F.cross_entropy, "adam"),
+        ("rbp", [], lambda outputs, targets: F.cross_entropy(outputs, targets), "adam"),
+        ("sbp", [], F.cross_entropy, "adam"),
+    ],
+)
+def test_the_rates_of_a_classifier_go_to_their_fixed_point(
+    method: str, options: list[str], loss: Any, rates: str
+) -> None:
+    short = ["prune.epochs=1", "finetune.epochs=0", *options]
+    result = rbprune.prune(
+        tiny_cnn(),
+        loader(64),
+        example_inputs=stripes(2)[0],
+        method=method,
+        loss_fn=loss,
+        options=short,
+        console=quiet(),
+    )
+    assert result.config.prune.rates == rates
+    assert result.config.prune.rate_lr == (0.05 if rates == "fixed-point" else 0.01)
+
+
+def test_inputs_that_do_not_fit_are_still_told_by_the_trace() -> None:
+    with pytest.raises(rbprune.errors.RbpruneError, match="example_inputs"):
+        rbprune.prune(tiny_cnn(), loader(64), example_inputs=torch.zeros(2, 7, 8, 8), console=quiet())
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from rbprune.artifact import save_model
 from rbprune.config import Config
@@ -19,6 +21,7 @@ from rbprune.files import write_atomic
 from rbprune.graph import Plan
 from rbprune.recipe import build_config, to_toml
 from rbprune.report.html import write_report
+from rbprune.train.engine import call
 from rbprune.train.objective import Loss
 from rbprune.train.runner import Feed, Runner
 from rbprune.train.stream import Batch, LoaderStream
@@ -28,6 +31,8 @@ DEFAULTS: dict[str, Any] = {
     "prune": {"epochs": 2, "lr": 1e-3, "optimizer": "adam", "rate_lr": 1e-2, "price": {"nats_per_example": 2.0}},
     "finetune": {"epochs": 5, "lr": 1e-3, "optimizer": "adam", "decay": "cosine"},
 }
+FIXED_POINT = ("prune.rates=fixed-point", "prune.rate_lr=0.05")
+"""What ``rbp``, ``rrbp`` and ``ibp`` do to a classifier unless told otherwise: its rates settle sooner and clearer."""
 
 
 @dataclass
@@ -71,9 +76,14 @@ def prune(
 
     ``loss_fn(outputs, targets)`` is a mean negative log-likelihood. ``dataset_size`` is asked of the loader when it
     is not given. ``options`` are settings as on the command line, such as ``"prune.price={nats=20}"`` or
-    ``"finetune.epochs=10"``. Errors before and after are measured on ``test_loader``, or else on ``val_loader``.
+    ``"finetune.epochs=10"``. The rates of a classifier (outputs of shape (examples, classes), cross-entropy) go to
+    their fixed point, those of other networks are found by Adam; ``"prune.rates=adam"`` decides it. Errors before and
+    after are measured on ``test_loader``, or else on ``val_loader``.
     """
     raw = {**DEFAULTS, "seed": seed, "model": {"name": type(model).__name__}}
+    options = list(options)
+    if _decides_nothing(options) and method in ("rbp", "rrbp", "ibp") and _classifies(model, example_inputs, loss_fn):
+        options = [*FIXED_POINT, *options]
     config = build_config(raw, [f"prune.method={method}", *options], where="options")
     train = LoaderStream(train_loader, dataset_size)
     val = None if val_loader is None else LoaderStream(val_loader)
@@ -82,3 +92,27 @@ def prune(
     runner = Runner(config, model, example_inputs, feed, loss_fn, console=console)
     summary = runner.run()
     return Result(model, runner.graph.plan(), summary, runner.journal.events, config)
+
+
+def _decides_nothing(options: list[str]) -> bool:
+    """Whether it is left to us how the rates are found."""
+    deciding = ("prune.rates", "prune.rate_lr", "prune.noise")
+    return not any(option.partition("=")[0].strip() in deciding for option in options)
+
+
+def _classifies(model: nn.Module, example_inputs: Any, loss_fn: Loss) -> bool:
+    """Whether the outputs are the scores of classes, so that the curvature of the loss is known from them."""
+    if loss_fn is not F.cross_entropy and not isinstance(loss_fn, nn.CrossEntropyLoss):
+        return False
+    modes = {module: module.training for module in model.modules()}
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    inputs = tree_map_only(Tensor, lambda tensor: tensor.to(device), example_inputs)
+    try:
+        with torch.no_grad():
+            outputs = call(model.eval(), inputs)
+    except Exception:  # tracing will say what is wrong with them
+        return False
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1
