@@ -14,7 +14,7 @@ from rbprune.report.axis import SPACING, Scale, apart, padded, ticks
 from rbprune.report.html import environment
 from rbprune.report.sheet import Sheet
 
-COLUMNS = ("method", "channels left", "CR", "MACs", "error %", "cost", "seconds")
+COLUMNS = ("method", "channels left, first seed", "CR", "MACs", "error %", "cost", "seconds")
 LEFT, RIGHT, TOP, BOTTOM = 52, 120, 16, 40
 
 
