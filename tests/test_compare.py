@@ -111,7 +111,7 @@ def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: 
     assert "failed, see the notes" in page
     assert "<script" not in page
     table = (folder / "compare.md").read_text()
-    assert table.splitlines()[2].startswith("| method | channels left, first seed | CR | MACs | error % | cost | seconds |")
+    assert table.splitlines()[2].startswith("| method | channels left, first seed | CR | MACs | error % | cost |")
 
 
 def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobody() -> None:
