@@ -10,8 +10,9 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from rbprune.errors import RbpruneError, nearest
@@ -85,15 +86,23 @@ def find(spec: str, *, error: type[RbpruneError] = RbpruneError) -> Factory:
     return Factory(spec, module, function, folder, error)
 
 
+class _FromSource(SourceFileLoader):
+    """Compiles what stands in the file now; cached bytecode knows its age in whole seconds only."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _import_file(path: Path, spec: str, error: type[RbpruneError]) -> ModuleType:
     if not path.is_file():
         raise error(f"{spec!r}: there is no file {path}; give the path from the current folder or an absolute one")
     # The name changes with the file, so that an edited file is read again and an unchanged one is not run twice.
-    digest = hashlib.sha256(f"{path}:{path.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    # By its content: two edits may fall within one tick of the file system's clock.
+    digest = hashlib.sha256(f"{path}:".encode() + path.read_bytes()).hexdigest()[:12]
     name = f"rbprune_user_{path.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
-    found = importlib.util.spec_from_file_location(name, path)
+    found = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
     if found is None or found.loader is None:
         raise error(f"{spec!r}: {path} cannot be imported as Python source")
     module = importlib.util.module_from_spec(found)

@@ -19,6 +19,7 @@ def is_main() -> bool:
 def mean(value: Tensor) -> Tensor:
     """The mean over all processes, the same bits in each of them.
 
+    >>> import torch
     >>> mean(torch.tensor([2.0]))
     tensor([2.])
     """
