@@ -19,6 +19,7 @@ from rbprune.config import Config
 from rbprune.errors import ConfigError
 from rbprune.files import write_atomic
 from rbprune.graph import Plan
+from rbprune.modes import evaluating
 from rbprune.recipe import build_config, to_toml
 from rbprune.report.html import write_report
 from rbprune.train.engine import call
@@ -104,15 +105,11 @@ def _classifies(model: nn.Module, example_inputs: Any, loss_fn: Loss) -> bool:
     """Whether the outputs are the scores of classes, so that the curvature of the loss is known from them."""
     if loss_fn is not F.cross_entropy and not isinstance(loss_fn, nn.CrossEntropyLoss):
         return False
-    modes = {module: module.training for module in model.modules()}
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     inputs = tree_map_only(Tensor, lambda tensor: tensor.to(device), example_inputs)
     try:
-        with torch.no_grad():
-            outputs = call(model.eval(), inputs)
+        with evaluating(model), torch.no_grad():
+            outputs = call(model, inputs)
     except Exception:  # tracing will say what is wrong with them
         return False
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     return isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1

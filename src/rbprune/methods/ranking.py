@@ -15,6 +15,7 @@ from rbprune.methods import importance
 from rbprune.methods.gates import Gates, Law
 from rbprune.methods.match import within
 from rbprune.methods.stage import Settings, Stage, Verdict
+from rbprune.modes import evaluating
 
 
 class RankStage(Stage):
@@ -116,19 +117,16 @@ class Taylor(RankStage):
         model = self.graph.model
         law = _Ones(len(self._scores)).to(next(model.parameters()).device)
         gates = Gates(self.graph, self.sites, law, always=True)
-        modes = {module: module.training for module in model.modules()}
-        model.eval()
         try:
-            for inputs, targets in batches:
-                outputs = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-                loss_fn(outputs, targets).backward()
-                assert law.drawn is not None and law.drawn.grad is not None
-                self._scores += law.drawn.grad.abs().mean(0).cpu() * len(law.drawn)
+            with evaluating(model):
+                for inputs, targets in batches:
+                    outputs = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+                    loss_fn(outputs, targets).backward()
+                    assert law.drawn is not None and law.drawn.grad is not None
+                    self._scores += law.drawn.grad.abs().mean(0).cpu() * len(law.drawn)
         finally:
             gates.detach()
             model.zero_grad(set_to_none=True)
-            for module, mode in modes.items():
-                module.training = mode
 
     def score(self, site: Site) -> Tensor:
         return importance.normalised(self.split(self._scores)[site.name])

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from rbprune.modes import evaluating
+
 
 def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
     """Replace running statistics by averages over ``batches`` of inputs; returns how many batches there were.
@@ -18,25 +20,22 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
     if not norms:
         return 0
-    modes = {module: module.training for module in model.modules()}
     momenta = [module.momentum for module in norms]
     saved = [{k: v.clone() for k, v in module.state_dict().items()} for module in norms]
     count = 0
-    try:
-        model.eval()
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None
-            norm.train()
-        with torch.no_grad():
-            for inputs in batches:
-                model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-                count += 1
-    finally:
-        for norm, momentum, state in zip(norms, momenta, saved, strict=True):
-            norm.momentum = momentum
-            if not count:
-                norm.load_state_dict(state)
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluating(model):
+        try:
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.momentum = None
+                norm.train()
+            with torch.no_grad():
+                for inputs in batches:
+                    model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+                    count += 1
+        finally:
+            for norm, momentum, state in zip(norms, momenta, saved, strict=True):
+                norm.momentum = momentum
+                if not count:
+                    norm.load_state_dict(state)
     return count

@@ -13,6 +13,7 @@ from rbprune.graph.sites import Part
 from rbprune.methods import reconstruct
 from rbprune.methods.patches import check_layer, patches, places
 from rbprune.methods.stage import Settings, Stage, Verdict
+from rbprune.modes import evaluating
 
 
 class ReconstructionStage(Stage):
@@ -45,17 +46,11 @@ class ReconstructionStage(Stage):
 
     def run(self, batches: Iterable[tuple[Any, Any]], *models: nn.Module) -> Iterable[None]:
         """Show each batch to the models, in evaluation and without gradients."""
-        modes = {module: module.training for model in models for module in model.modules()}
-        try:
-            with torch.no_grad():
-                for inputs, _ in batches:
-                    for model in models:
-                        model.eval()
-                        model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-                    yield
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
+        with evaluating(*models), torch.no_grad():
+            for inputs, _ in batches:
+                for model in models:
+                    model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+                yield
 
 
 class ThiNetStage(ReconstructionStage):

@@ -17,6 +17,7 @@ from torch import nn
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
 from rbprune.methods.stage import Settings, Stage, Verdict
+from rbprune.modes import evaluating
 
 TRIALS = 12
 """Ratios tried by the bisection."""
@@ -112,13 +113,10 @@ class PeerTaylor(PeerStage):
 
     def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
         model = self.graph.model
-        modes = {module: module.training for module in model.modules()}
-        model.eval()
         model.zero_grad(set_to_none=True)
-        for inputs, targets in batches:
-            loss_fn(model(*inputs) if isinstance(inputs, tuple) else model(inputs), targets).backward()
-        for module, mode in modes.items():
-            module.training = mode
+        with evaluating(model):
+            for inputs, targets in batches:
+                loss_fn(model(*inputs) if isinstance(inputs, tuple) else model(inputs), targets).backward()
 
 
 class _Regularised(PeerStage):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.errors import DataError
+from rbprune.modes import evaluating
 from rbprune.train.engine import Engine, call
 from rbprune.train.objective import Loss, check_finite, data_loss, mistakes
 from rbprune.train.stream import Stream, filled
@@ -30,31 +31,25 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
     Always in the model's own precision.
     """
     metric: Literal["error", "loss"] = "error"
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
     wrong, far_off, count, many = 0.0, 0, 0, False
-    try:
-        with torch.no_grad():
-            for number, (inputs, targets) in enumerate(filled(stream.epoch(0))):
-                inputs, targets = engine.put(inputs), engine.put(targets)
-                outputs = call(model, inputs)
-                where = f"evaluation batch {number}"
-                errors = mistakes(outputs, targets)
-                size = len(targets) if isinstance(targets, Tensor) else 1
-                if errors is None:
-                    metric = "loss"
-                    loss = float(data_loss(loss_fn, outputs, targets, where))
-                    check_finite(loss, inputs, where)
-                    wrong += loss * size
-                else:
-                    wrong += 100.0 * float(errors.sum())
-                    many = outputs.shape[1] >= MANY_CLASSES
-                    missed = mistakes(outputs, targets, best=5) if many else None
-                    far_off += 0 if missed is None else int(missed.sum())
-                count += size
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluating(model), torch.no_grad():
+        for number, (inputs, targets) in enumerate(filled(stream.epoch(0))):
+            inputs, targets = engine.put(inputs), engine.put(targets)
+            outputs = call(model, inputs)
+            where = f"evaluation batch {number}"
+            errors = mistakes(outputs, targets)
+            size = len(targets) if isinstance(targets, Tensor) else 1
+            if errors is None:
+                metric = "loss"
+                loss = float(data_loss(loss_fn, outputs, targets, where))
+                check_finite(loss, inputs, where)
+                wrong += loss * size
+            else:
+                wrong += 100.0 * float(errors.sum())
+                many = outputs.shape[1] >= MANY_CLASSES
+                missed = mistakes(outputs, targets, best=5) if many else None
+                far_off += 0 if missed is None else int(missed.sum())
+            count += size
     if not count:
         raise DataError("no example could be read for evaluation: all were left out as corrupt; check data.path")
     return Score(wrong / count, metric, 100.0 * far_off / count if many else None)

@@ -20,6 +20,7 @@ from rbprune.artifact import state_tensors
 from rbprune.config import Config, PruneConfig
 from rbprune.data.order import mix
 from rbprune.data.skipped import Skipped
+from rbprune.modes import modes_kept
 from rbprune.pruner import Pruner
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
@@ -138,11 +139,15 @@ class Runner:
         """Do what is left to do; returns the summary."""
         main = self.engine.main
         self.journal = Journal(self.folder if main else None, self.console, silent=not main)
-        modes = {module: module.training for module in self.model.modules()}
         if not self.journal.events:
             self.journal.start(self.config, self.command, self.graph, self.dataset_size)
         try:
-            with self.engine.threads(), torch.random.fork_rng(devices=[]), Signals() as signals:
+            with (
+                modes_kept(self.model),
+                self.engine.threads(),
+                torch.random.fork_rng(devices=[]),
+                Signals() as signals,
+            ):
                 with self.journal.progress:
                     self._tell_resumed()
                     self.journal.progress.stages(len(self.phases))
@@ -152,8 +157,6 @@ class Runner:
         finally:
             if self._current is not None and self._current.stage is not None:
                 self._current.stage.abandon()
-            for module, mode in modes.items():
-                module.training = mode
             self.journal.board.close()
 
     def restore(self, checkpoint: Checkpoint, name: str, damaged: list[str]) -> None:
