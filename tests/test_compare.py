@@ -14,7 +14,9 @@ from rich.console import Console
 from rbprune.cli.app import app
 from rbprune.compare import Comparison, Request, compare
 from rbprune.errors import ConfigError
-from rbprune.report.comparison import Line, scatter
+from rbprune.report.line import Line
+from rbprune.report.scatter import scatter
+from rbprune.report.standing import standing
 from rbprune.train.interrupt import Interrupted
 
 QUICK = (
@@ -107,7 +109,7 @@ def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: 
     assert re.search(r"uniform +\d+-\d+-\d+ +[\d.]+ +[\d.]+ +[\d.]+", shown)
     assert "slimming: seed 0: slimming ranks by batch normalisation" in shown
     page = (folder / "compare.html").read_text()
-    assert page.count("<circle") == 2
+    assert page.count("<circle") == 4, "two methods of one seed, in two plots"
     assert "failed, see the notes" in page
     assert "<script" not in page
     table = (folder / "compare.md").read_text()
@@ -115,8 +117,8 @@ def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: 
 
 
 def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobody() -> None:
-    lines = [Line((f"m{i}", "", "", "", "", "", ""), 2.0, 10.0 + i / 10, 0.1) for i in range(30)]
-    plot = str(scatter([*lines, Line(("lost", "", "", "", "", "", ""), 2.0, 60.0)], 8.0))
+    lines = [Line((f"m{i}", "", "", "", "", "", ""), 2.0, (9.9 + i / 10, 10.1 + i / 10)) for i in range(30)]
+    plot = str(scatter([*lines, Line(("lost", "", "", "", "", "", ""), 2.0, (60.0,))], 8.0))
     height = int(re.findall(r'viewBox="0 0 720 (\d+)"', plot)[0])
     heights = sorted(float(y) for y in re.findall(r'<text class="(?:tick|refer)" x="606" y="([\d.]+)"', plot))
     assert len(heights) == 32
@@ -125,6 +127,22 @@ def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobod
     assert "lost (60 %)" in plot
     spots = {float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', plot)}
     assert max(spots) - min(spots) > 200
+
+
+def test_methods_stand_in_the_order_of_their_mean_error_with_every_seed_shown() -> None:
+    def of(name: str, *errors: float) -> Line:
+        return Line((name, "", "", "", "", "", ""), 2.0, errors)
+
+    lost = Line(("lost", "failed, see the notes", "", "", "", "", ""))
+    plot = str(standing([of("second", 10.0, 11.0), lost, of("far", 70.0, 80.0), of("first", 9.0, 11.5)], 8.0))
+    rows = re.findall(r'<text class="refer" x="[\d.]+" y="([\d.]+)" text-anchor="end">([^<]+)</text>', plot)
+    assert [name for _, name in sorted(rows, key=lambda row: float(row[0]))] == ["first", "second", "far"]
+    assert "10.25 % at 2.00x" in plot
+    assert "75.00 % at 2.00x" in plot
+    spots = {title: float(x) for x, title in re.findall(r'<circle cx="([\d.]+)"[^>]*><title>([\d.]+) %', plot)}
+    assert spots["9.00"] < spots["10.00"] < spots["11.00"] < spots["11.50"] < spots["70.00"] == spots["80.00"] == 588
+    assert spots["11.50"] - spots["9.00"] > 200, "the far one squeezes nobody"
+    assert standing([of("alone", 9.0)], None) == ""
 
 
 def test_a_mistake_of_ours_costs_one_row_and_leaves_its_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import statistics
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,8 @@ from rbprune.compare import compare as run
 from rbprune.errors import ConfigError, nearest
 from rbprune.files import write_atomic
 from rbprune.processes import is_main
-from rbprune.report.comparison import Line, sheet, write_page
+from rbprune.report.comparison import sheet, write_page
+from rbprune.report.line import Line
 
 MOST_SITES = 16
 
@@ -100,8 +102,6 @@ def line(row: Row) -> Line:
         return Line((row.label, "failed, see the notes", "", "", "", "", ""))
     widths = [after for _, after in row.channels.values()]
     left = "-".join(map(str, widths)) if len(widths) <= MOST_SITES else f"{sum(widths)} in {len(widths)} layers"
-    macs, error = sum(row.macs_ratio) / len(row.macs_ratio), sum(row.error) / len(row.error)
-    spread = float(mean_and_spread(row.error, repr).partition(" +- ")[2] or 0.0)
     cells = (
         row.label,
         left,
@@ -111,4 +111,4 @@ def line(row: Row) -> Line:
         mean_and_spread(row.cost, "{:.1f}".format),
         mean_and_spread(row.seconds, "{:.0f}".format),
     )
-    return Line(cells, macs, error, spread)
+    return Line(cells, statistics.mean(row.macs_ratio), tuple(row.error))

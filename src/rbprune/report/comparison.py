@@ -1,91 +1,23 @@
-"""A comparison as a table and as a page with a plot of error against MACs."""
+"""A comparison as a table and as a page with plots of its errors."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup, escape
-
 from rbprune.files import write_atomic
-from rbprune.report.axis import SPACING, Scale, apart, padded, ticks
 from rbprune.report.html import environment
+from rbprune.report.line import Line
+from rbprune.report.scatter import scatter
 from rbprune.report.sheet import Sheet
+from rbprune.report.standing import standing
 
 COLUMNS = ("method", "channels left, first seed", "CR", "MACs", "error %", "cost", "seconds")
-LEFT, RIGHT, TOP, BOTTOM = 52, 120, 16, 40
-
-
-@dataclass(frozen=True)
-class Line:
-    """One row: what stands in the table, and where its point lies in the plot."""
-
-    cells: tuple[str, ...]
-    macs: float | None = None
-    error: float | None = None
-    spread: float = 0.0
 
 
 def sheet(lines: Sequence[Line], title: str) -> Sheet:
     """The table in the paper's format."""
     return Sheet(title, COLUMNS, tuple(line.cells for line in lines), names=2)
-
-
-def scatter(lines: Sequence[Line], base: float | None, width: int = 720) -> Markup:
-    """Error over the reduction of MACs, one point per method, with bars of one standard deviation.
-
-    A method that failed by far lies on the upper edge, with its error beside its name, so that the others stay apart.
-    """
-    points = [(line.macs, line.error, line) for line in lines if line.macs is not None and line.error is not None]
-    if not points:
-        return Markup("")
-    height = max(380, round(SPACING * (len(points) + 1)) + TOP + BOTTOM)
-    most = _ceiling([error for _, error, _ in points], base)
-    shown = [e for _, error, line in points if error <= most for e in (error - line.spread, error + line.spread)]
-    across, up = padded([macs for macs, _, _ in points]), padded(shown + ([base] if base is not None else []))
-    x, y = Scale(*across, LEFT, width - RIGHT), Scale(*up, height - BOTTOM, TOP)
-    parts = _axes(x, y, width, height)
-    names = [(y(min(error, up[1])), (macs, error, line)) for macs, error, line in points]
-    levels = apart([level for level, _ in names] + ([y(base)] if base is not None else []), TOP, height - BOTTOM)
-    if base is not None:
-        parts.append(f'<path class="reference" d="M{LEFT} {y(base)}H{width - RIGHT}"/>')
-        parts.append(f'<text class="refer" x="{width - RIGHT + 6}" y="{levels[-1] + 4}">dense {base:.2f} %</text>')
-    for (spot, (macs, error, line)), level in zip(names, levels, strict=False):
-        beyond = f" ({error:.0f} %)" if error > up[1] else ""
-        name = escape(line.cells[0] + beyond)
-        if line.spread and not beyond:
-            parts.append(f'<path class="line" d="M{x(macs)} {y(error - line.spread)}V{y(error + line.spread)}"/>')
-        parts.append(f'<path class="grid" d="M{x(macs) + 5} {spot}L{width - RIGHT + 2} {level}"/>')
-        parts.append(f'<circle cx="{x(macs)}" cy="{spot}" r="4"><title>{name}: {error:.2f} %</title></circle>')
-        parts.append(f'<text class="tick" x="{width - RIGHT + 6}" y="{level + 4:g}">{name}</text>')
-    opening = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="error against MACs">'
-    return Markup("".join([opening, *parts, "</svg>"]))
-
-
-def _ceiling(errors: list[float], base: float | None) -> float:
-    """Above this an error would squeeze the others together: four times as far from the best as the median is."""
-    low, middle = min([*errors, *([] if base is None else [base])]), statistics.median(errors)
-    return max(middle + 4 * (middle - low), middle * 1.05)
-
-
-def _axes(x: Scale, y: Scale, width: int, height: int) -> list[str]:
-    parts = [f'<path class="grid" d="M{LEFT} {y(v)}H{width - RIGHT}"/>' for v in ticks(y.low, y.high)]
-    parts += [
-        f'<text class="tick" x="{LEFT - 8}" y="{y(v) + 4}" text-anchor="end">{v:g}</text>' for v in ticks(y.low, y.high)
-    ]
-    parts += [
-        f'<text class="tick" x="{x(v)}" y="{height - BOTTOM + 17}" text-anchor="middle">{v:g}x</text>'
-        for v in ticks(x.low, x.high)
-    ]
-    middle = (LEFT + width - RIGHT) / 2
-    return [
-        *parts,
-        f'<path class="axis" d="M{LEFT} {height - BOTTOM}H{width - RIGHT}"/>',
-        f'<text class="label" x="{middle}" y="{height - 6}" text-anchor="middle">'
-        "MACs reduced; upwards the test error in per cent</text>",
-    ]
 
 
 def write_page(
@@ -95,7 +27,15 @@ def write_page(
     page = (
         environment()
         .get_template("compare.html.j2")
-        .render(title=title, columns=COLUMNS, lines=lines, plot=scatter(lines, base), notes=notes, command=command)
+        .render(
+            title=title,
+            columns=COLUMNS,
+            lines=lines,
+            standing=standing(lines, base),
+            plot=scatter(lines, base),
+            notes=notes,
+            command=command,
+        )
     )
     write_atomic(folder / "compare.html", page)
     return folder / "compare.html"
