@@ -24,7 +24,8 @@ from rbprune.recipe import build_config, to_toml
 from rbprune.report.html import write_report
 from rbprune.train.engine import call
 from rbprune.train.objective import Loss
-from rbprune.train.runner import Feed, Runner
+from rbprune.train.runner import Runner
+from rbprune.train.state import Feed
 from rbprune.train.stream import Batch, LoaderStream
 
 DEFAULTS: dict[str, Any] = {

@@ -21,7 +21,8 @@ from rbprune.recipe import build_config, read_toml, to_toml
 from rbprune.report.events import read_events
 from rbprune.report.html import write_report
 from rbprune.train.checkpoint import load_checkpoint
-from rbprune.train.runner import CHECKPOINTS, Feed, Runner
+from rbprune.train.runner import CHECKPOINTS, Runner
+from rbprune.train.state import Feed
 from rbprune.train.stream import SourceStream
 
 EVALUATION_BATCH = 250

@@ -17,7 +17,8 @@ from rbprune.methods import METHODS, Price, Stage
 from rbprune.recipe import build_config
 from rbprune.train.checkpoint import load_checkpoint
 from rbprune.train.interrupt import Interrupted
-from rbprune.train.runner import CHECKPOINTS, Feed, Runner
+from rbprune.train.runner import CHECKPOINTS, Runner
+from rbprune.train.state import Feed
 from rbprune.train.stream import LoaderStream
 from tests.networks import relative_error, stripes, tiny_cnn
 

@@ -12,16 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbprune import models
-from rbprune.config import Config, PruneConfig
+from rbprune.config import Config
 from rbprune.errors import RbpruneError
-from rbprune.methods.stage import Stage
 from rbprune.pruner import Pruner
 from rbprune.recipe import load_recipe
 from rbprune.reproduce.experiments import Experiment
 from rbprune.session import load_data
+from rbprune.train.budget import epoch_cost, observation_cost, stage_epochs
 from rbprune.train.engine import Engine
 from rbprune.train.optim import make_optimizer
-from rbprune.train.runner import FORWARD, PRUNING_SHARE, make_pruner
+from rbprune.train.runner import make_pruner
 
 ILSVRC_IMAGES = 1_281_167
 SIZES = {"cifar10": 50_000, "mnist": 60_000, "folder": ILSVRC_IMAGES, "shards": ILSVRC_IMAGES}
@@ -112,25 +112,14 @@ def _phases(config: Config, pruner: Pruner, size: int, pretrained: bool) -> Iter
     prune, tune, budget, stages = config.prune, config.finetune, config.budget, len(pruner)
     if config.pretrain is not None and not pretrained:
         yield _Phase("pretrain", config.pretrain.epochs, config.pretrain.epochs, config.pretrain.batch_size)
-    epochs = prune.epochs * stages
-    epochs = epochs if budget is None else min(epochs, PRUNING_SHARE * budget)
-    pruning = epochs * _with_teacher(prune.distill) + stages * _observation(prune, pruner.method.stage, size)
-    yield _Phase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)
-    dense = tune.epochs * _with_teacher(tune.distill) if budget is None else max(0.0, budget - pruning)
-    yield _Phase("fine-tune", dense / _with_teacher(tune.distill), dense, tune.batch_size)
-
-
-def _with_teacher(distill: float) -> float:
-    """A training step, and the forward pass of the dense network where it teaches."""
-    return 1 + (FORWARD if distill else 0)
-
-
-def _observation(prune: PruneConfig, stage: type[Stage], size: int) -> float:
-    """What a stage looks at before it judges, in dense epochs."""
-    if not stage.observes:
-        return 0.0
+    epochs = stages * stage_epochs(prune.epochs, stages, budget)
     steps = -(-size // prune.batch_size)
-    return min(prune.observe, steps) / steps * (stage.observe_share + (FORWARD if stage.needs_dense else 0))
+    pruning = epochs * epoch_cost(1, taught=prune.distill > 0)
+    pruning += stages * observation_cost(pruner.method.stage, prune.observe, steps)
+    yield _Phase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)
+    epoch = epoch_cost(1, taught=tune.distill > 0)
+    dense = tune.epochs * epoch if budget is None else max(0.0, budget - pruning)
+    yield _Phase("fine-tune", dense / epoch, dense, tune.batch_size)
 
 
 def seconds_per_image(config: Config, model: nn.Module, example: Tensor) -> float:

@@ -6,8 +6,7 @@ import copy
 import signal
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,58 +18,27 @@ from torch import nn
 from rbprune.artifact import state_tensors
 from rbprune.config import Config, PruneConfig
 from rbprune.data.order import mix
-from rbprune.data.skipped import Skipped
 from rbprune.modes import modes_kept
 from rbprune.pruner import Pruner
+from rbprune.train.budget import epoch_cost, observation_cost, stage_epochs
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import Score, evaluate
 from rbprune.train.interrupt import Interrupted, Signals
-from rbprune.train.journal import Journal, versions
+from rbprune.train.journal import Journal
 from rbprune.train.objective import Loss
-from rbprune.train.phase import Kind, Phase, PhaseRun
+from rbprune.train.phase import Phase, PhaseRun
+from rbprune.train.state import Feed, State
 from rbprune.train.stream import Stream, filled
+from rbprune.train.summary import summarise
 
 CHECKPOINTS = "checkpoints"
-FORWARD = 1 / 3
-"""What a forward pass counts of a training step."""
-PRUNING_SHARE = 0.4
-"""At most so much of a budget goes into pruning."""
 _CALIBRATION = 1 << 40
 """Number of an epoch that no training reaches: its batches recalibrate batch normalisation."""
 _OBSERVATION = _CALIBRATION + 1
 """Likewise: its batches are shown to methods that look at data before they judge."""
 _BEGINNING = _CALIBRATION + 2
 """Seeds what a stage draws when it begins."""
-
-
-@dataclass(frozen=True)
-class Feed:
-    """The data of a run; only ``train`` and ``val`` are ever looked at for a choice."""
-
-    train: Callable[[int], Stream]
-    val: Stream | None = None
-    test: Stream | None = None
-    skipped: Skipped | None = None
-    """Corrupt examples that were left out and not yet told."""
-
-
-@dataclass
-class State:
-    """What a run knows about itself between two steps, as plain values."""
-
-    phase: int = 0
-    error_before: float | None = None
-    top5_before: float | None = None
-    cost: dict[Kind, float] = field(default_factory=lambda: {"pretrain": 0.0, "prune": 0.0, "finetune": 0.0})
-    seconds: float = 0.0
-    undecided: dict[str, float] = field(default_factory=dict)
-    guarded: list[str] = field(default_factory=list)
-    val_error: float | None = None
-    finetune_epochs: float | None = None
-    metric: str = "error"
-    started: bool = False
-    skipped: list[str] = field(default_factory=list)
 
 
 def make_pruner(prune: PruneConfig, model: nn.Module, example_inputs: Any, dataset_size: int) -> Pruner:
@@ -249,7 +217,7 @@ class Runner:
                 self.state.finetune_epochs = max(0.0, left) / self._price_of_an_epoch(phase)
             return self.state.finetune_epochs
         if phase.kind == "prune" and self.config.budget is not None:
-            return min(phase.optim.epochs, PRUNING_SHARE * self.config.budget / len(self.pruner))
+            return stage_epochs(phase.optim.epochs, len(self.pruner), self.config.budget)
         return phase.optim.epochs
 
     def _start(self) -> None:
@@ -273,8 +241,12 @@ class Runner:
         return f"stage {stage + 1}/{len(self.pruner)} {what} {epochs}"
 
     def _price_of_an_epoch(self, phase: Phase) -> float:
-        """In dense epochs; a forward pass of the dense network counts a third of its training step."""
-        return self.graph.macs() / self.dense[0] + (FORWARD if phase.distill and self.teacher is not None else 0)
+        """In dense epochs."""
+        return epoch_cost(self._share(), taught=bool(phase.distill) and self.teacher is not None)
+
+    def _share(self) -> float:
+        """Of the dense network's MACs, what is left."""
+        return self.graph.macs() / self.dense[0]
 
     def _cut(self, current: PhaseRun, seconds: float) -> None:
         assert current.stage is not None
@@ -310,13 +282,13 @@ class Runner:
 
     def _observe(self, current: PhaseRun) -> None:
         """Show a stage some batches, where it wants to see them; they count by what is computed."""
-        stage, count = current.stage, min(self.config.prune.observe, current.stream.steps)
+        stage, steps = current.stage, current.stream.steps
         if stage is not None and stage.observes:
+            count = min(self.config.prune.observe, steps)
             epoch = islice(filled(current.stream.epoch(mix(current.phase.number, _OBSERVATION))), count)
             batches = ((self.engine.put(x), self.engine.put(y)) for x, y in epoch)
             stage.observe(batches, self.loss_fn, self.teacher if stage.needs_dense else None)
-            price = stage.observe_share * self.graph.macs() / self.dense[0] + (FORWARD if stage.needs_dense else 0)
-            self.state.cost["prune"] += price * count / current.stream.steps
+            self.state.cost["prune"] += observation_cost(type(stage), count, steps, self._share())
 
     def _validate(self) -> float | None:
         return None if self.feed.val is None else self._evaluate(self.feed.val).value
@@ -370,31 +342,9 @@ class Runner:
         test = self.feed.test or self.feed.val
         score = self._evaluate(test) if test is not None else None
         self._tell_skipped()
-        macs, params = self.graph.macs(), self.graph.params()
-        touched = {name for stage in self.pruner.stages for name in stage}
-        summary: dict[str, Any] = {
-            "model": self.config.model.name,
-            "method": self.config.prune.method,
-            "seed": self.config.seed,
-            "dataset_size": self.dataset_size,
-            "metric": self.state.metric,
-            "error_before": self.state.error_before,
-            "error_after": None if score is None else score.value,
-            "val_error_after": self.state.val_error,
-            "macs_before": self.dense[0],
-            "macs_after": macs,
-            "macs_ratio": self.dense[0] / macs,
-            "params_before": self.dense[1],
-            "params_after": params,
-            "params_ratio": self.dense[1] / params,
-            "channels": {s.name: [s.original, s.channels] for s in self.graph.sites if s.name in touched},
-            "undecided": self.state.undecided,
-            "guarded": self.state.guarded,
-            "dense_epochs": dict(self.state.cost),
-            "seconds": self._elapsed(),
-            "versions": versions(),
-        }
-        if score is not None and score.top5 is not None:
-            summary |= {"top5_before": self.state.top5_before, "top5_after": score.top5}
+        self._elapsed()
+        summary = summarise(
+            self.config, self.state, self.pruner, dataset_size=self.dataset_size, dense=self.dense, score=score
+        )
         self.journal.done(summary, self.graph)
         return summary

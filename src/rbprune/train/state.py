@@ -1,0 +1,39 @@
+"""What a run reads, and what it knows about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rbprune.data.skipped import Skipped
+from rbprune.train.phase import Kind
+from rbprune.train.stream import Stream
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The data of a run; only ``train`` and ``val`` are ever looked at for a choice."""
+
+    train: Callable[[int], Stream]
+    val: Stream | None = None
+    test: Stream | None = None
+    skipped: Skipped | None = None
+    """Corrupt examples that were left out and not yet told."""
+
+
+@dataclass
+class State:
+    """What a run knows about itself between two steps, as plain values."""
+
+    phase: int = 0
+    error_before: float | None = None
+    top5_before: float | None = None
+    cost: dict[Kind, float] = field(default_factory=lambda: {"pretrain": 0.0, "prune": 0.0, "finetune": 0.0})
+    seconds: float = 0.0
+    undecided: dict[str, float] = field(default_factory=dict)
+    guarded: list[str] = field(default_factory=list)
+    val_error: float | None = None
+    finetune_epochs: float | None = None
+    metric: str = "error"
+    started: bool = False
+    skipped: list[str] = field(default_factory=list)
