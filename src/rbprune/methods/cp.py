@@ -24,6 +24,8 @@ class _Samples:
         self.part, self.filters = part, filters
         self.moments = reconstruct.Moments(inputs, len(filters))
         self.energy = 0.0
+        self.bias: Tensor | None = None
+        """Of the dense consumer."""
         self._read: Tensor | None = None
         self._where: list[tuple[int, ...]] = []
 
@@ -35,9 +37,11 @@ class _Samples:
     def wanted(self, layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         """Forward hook of the dense consumer, called after the other."""
         assert self._read is not None
-        bias = layer.bias
-        target = output if bias is None else output - bias.view([1, -1] + [1] * (output.dim() - 2))  # type: ignore[operator]
-        target = at(target, self._where)[:, self.filters.to(target.device)].double()
+        filters = self.filters.to(output.device)
+        target = at(output, self._where)[:, filters].double()
+        if isinstance(layer.bias, Tensor):
+            self.bias = layer.bias.detach()[filters]
+            target = target - self.bias
         self.moments.add(self._read, target)
         self.energy += float(target.square().sum())
 
@@ -85,13 +89,21 @@ class CPStage(ReconstructionStage):
             columns, count = self._columns(s.part, layer), max(1, s.moments.count * len(filters))
             products = s.moments.gram * (filters.T @ filters)
             gram += products[columns][:, :, columns].sum((1, 3)) / count
-            cross += (filters.T * s.moments.cross).sum(1)[columns].sum(1) / count
+            others = self._others(s, columns)
+            wanted = s.moments.cross - s.moments.gram[:, others] @ filters[:, others].T
+            cross += (filters.T * wanted).sum(1)[columns].sum(1) / count
         kept = lasso.select(gram, cross, size - self.count)
         removed = torch.ones(size, dtype=torch.bool)
         removed[kept] = False
         gone = removed.nonzero().flatten()
         order = gone[gram.diagonal()[gone].argsort()]
         return self.removal(order)
+
+    def _others(self, samples: _Samples, columns: Tensor) -> Tensor:
+        """Weights of a filter that read other sites; what they bring is not for this one to rebuild."""
+        others = torch.ones(samples.moments.inputs, dtype=torch.bool)
+        others[columns.flatten()] = False
+        return others
 
     def before_cut(self, gone: dict[str, Tensor]) -> None:
         """One least-squares fit of the kept weights, with an intercept that goes to the bias where there is one."""
@@ -100,16 +112,16 @@ class CPStage(ReconstructionStage):
         for s in self.samples:
             layer = self.graph.module(s.part.owner)
             own = self._columns(s.part, layer)
-            others = torch.ones(s.moments.inputs, dtype=torch.bool)
-            others[own.flatten()] = False
-            used = torch.cat([own[kept].flatten(), others.nonzero().flatten()]).sort().values
+            used = torch.cat([own[kept].flatten(), self._others(s, own).nonzero().flatten()]).sort().values
             fitted, intercept = reconstruct.refit(s.moments, used)
             weight = layer.weight
             assert isinstance(weight, Tensor)
             with torch.no_grad():
-                weight.flatten(1)[:, used.to(weight.device)] = fitted.T.to(weight)
-                if isinstance(layer.bias, Tensor):
-                    layer.bias += intercept.to(layer.bias)
+                filters = weight.flatten(1).clone()  # in channels-last memory it would be a copy anyway
+                filters[:, used.to(weight.device)] = fitted.T.to(weight)
+                weight.copy_(filters.view(weight.shape))
+                if isinstance(layer.bias, Tensor) and s.bias is not None:
+                    layer.bias.copy_(s.bias + intercept.to(s.bias))
             part = s.moments.gram[used][:, used]
             rebuilt = fitted.T @ part @ fitted
             error += s.energy - 2 * float((fitted * s.moments.cross[used]).sum()) + float(rebuilt.trace())
