@@ -40,13 +40,20 @@ def test_the_paper_preset_has_the_papers_settings(name: str) -> None:
     assert config.prune.price.nats == 20
     assert config.prune.price.nats_per_mmac is None
     assert (config.prune.optimizer, config.prune.lr, config.prune.rate_lr) == ("adam", 1e-4, 1e-4)
-    assert (config.prune.threshold, config.prune.rate_init, config.prune.settle) == (0.5, 0.01, 0)
+    assert (config.prune.threshold, config.prune.rate_init, config.prune.settle) == (None, 0.01, 0), "rbp's is 0.5"
     finetune = config.finetune
     assert (finetune.epochs, finetune.optimizer, finetune.lr, finetune.decay) == (10, "sgd", 1e-4, "step")
     assert (finetune.step_epochs, finetune.step_factor, finetune.distill) == (3, 0.5, 0)
     wanted = {"vgg16-ilsvrc": (3, 128), "resnet50-ilsvrc-rbp": (3, 256), "resnet50-ilsvrc-rrbp": (7, 256)}
     assert (config.prune.epochs, config.prune.batch_size) == wanted.get(name, (10, 64))
     assert build_config(tomllib.loads(to_toml(config)), applied=True) == config, "a written run repeats what was run"
+
+
+@pytest.mark.parametrize("method", ["ibp", "rbc", "bc", "bc-gnj", "sbp", "bmrs"])
+def test_under_the_paper_preset_every_method_has_its_schedule_and_a_threshold_of_its_own(method: str) -> None:
+    config = load_recipe("vgg16-cifar10", ["preset=paper", f"prune.method={method}"])
+    assert (config.prune.epochs, config.prune.rate_lr, config.prune.threshold) == (10, 1e-4, None)
+    assert load_recipe("vgg16-cifar10", ["preset=paper", f"prune.method={method}", "prune.epochs=2"]).prune.epochs == 2
 
 
 def test_overrides_come_after_the_preset() -> None:

@@ -31,7 +31,7 @@ def build_config(
 ) -> Config:
     """Validated settings from plain values; every mistake is named, all at once.
 
-    A table ``methods.NAME`` holds settings for one method only. ``applied``: these are settings as ``to_toml`` wrote
+    A table ``methods.NAME`` holds settings for one method only; a preset goes before it. ``applied``: these are settings as ``to_toml`` wrote
     them, with the preset in them already.
     """
     changes: dict[str, Any] = {}
@@ -43,10 +43,9 @@ def build_config(
     if chosen is not None and chosen not in presets:
         known = ", ".join(presets) or "none"
         raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")
-    if chosen is not None:
-        base = merge(base, presets[chosen])
-    method = changes.get("prune", {}).get("method", base.get("prune", {}).get("method"))
-    base = merge(base, raw.get("methods", {}).get(method, {}))
+    preset = {} if chosen is None else presets[chosen]
+    method = merge(merge(base, preset), changes).get("prune", {}).get("method")
+    base = merge(merge(base, raw.get("methods", {}).get(method, {})), preset)
     try:
         return Config.model_validate(merge(base, changes))
     except ValidationError as error:

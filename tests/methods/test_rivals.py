@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -10,11 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbprune import Price, Pruner, models
+from rbprune.bayes import dirac
 from rbprune.errors import ConfigError, UnprunableError
 from rbprune.methods.bc import GaussianWeights
 from rbprune.methods.cp import CPStage
 from rbprune.methods.dds import AcceleratedProximal, DDSBlocksStage
 from rbprune.methods.ranking import Taylor
+from rbprune.methods.rbp import MEMORY, DiracStage
 from rbprune.methods.thinet import ThiNetStage
 from tests.networks import stripes, tiny_cnn
 
@@ -188,6 +191,33 @@ def test_who_must_be_told_and_who_cannot_be_told() -> None:
         pruner("uniform", tiny_cnn())
     with pytest.raises(ConfigError, match="'rbp' decides layer by layer how much to cut"):
         pruner("rbp", tiny_cnn(), macs_ratio=2.0)
+
+
+@pytest.mark.parametrize("fixed_point", [True, False])
+def test_a_dead_channel_of_a_cheap_layer_goes_before_a_useful_one_of_a_dear_layer(fixed_point: bool) -> None:
+    """By their rates it would be the other way round: a dead channel's rate is 1 - 1 / (2 price)."""
+    found = pruner("ibp", tiny_cnn(), macs_ratio=1.2, rates="fixed-point" if fixed_point else "adam")
+    stage = found.stage(0)
+    assert isinstance(stage, DiracStage)
+    dear, cheap = stage.names[0], stage.names[-1]
+
+    def each(values: dict[str, float], else_: float) -> Tensor:
+        return torch.cat([torch.full((site.channels,), values.get(site.name, else_)) for site in stage.sites])
+
+    nats, earned = each({dear: 1000.0, cheap: 20.0}, 500.0), each({dear: 0.9, cheap: 0.0}, 3.0)
+    stage.eps2 = dirac.eps2_from_nats(nats)
+    curvature = 2 * nats * earned
+    with torch.no_grad():
+        stage.law.rate.copy_(dirac.stationary_rate(curvature, stage.eps2))
+        stage.law.curvature.copy_(curvature * (1 - MEMORY))
+        stage.law.looks += 1
+    verdicts = stage.judge()
+    assert verdicts[dear].value.min() > verdicts[cheap].value.max(), "the trap is not set"
+    torch.testing.assert_close(torch.cat([v.rank for v in verdicts.values()]), 1 - earned, rtol=1e-3, atol=1e-3)  # type: ignore[misc]
+    with pytest.warns(UserWarning, match=f"every channel of '{dear}', '{cheap}' was redundant"):
+        channels = stage.finish(batches=[]).channels
+    assert channels[cheap][1] == math.ceil(0.1 * channels[cheap][0])
+    assert channels[dear][1] > 0.5 * channels[dear][0]
 
 
 def test_a_dead_block_gives_exactly_nothing_and_the_others_fold_their_scale() -> None:

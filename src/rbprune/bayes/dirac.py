@@ -67,6 +67,15 @@ def stationary_rate(curvature: Tensor, eps2: Tensor) -> Tensor:
     return 2 / (b + 2 + torch.sqrt(b**2 + 4))
 
 
+def resistance(rate: Tensor, eps2: Tensor) -> Tensor:
+    """The curvature A = 1 / eps^2 + (1 - 2 r) / (r (1 - r)) at which a rate is stationary.
+
+    >>> resistance(stationary_rate(torch.tensor([7.0, 400.0]), torch.tensor(0.025)), torch.tensor(0.025)).round()
+    tensor([  7., 400.])
+    """
+    return 1 / eps2 + (1 - 2 * rate) / (rate * (1 - rate))
+
+
 def sample(rate: Tensor, xi: Tensor) -> Tensor:
     """theta = 1 - r + sqrt(r (1 - r)) xi, differentiable in r (paper, eq. sample).
 

@@ -125,10 +125,16 @@ class DiracStage(GateStage):
         law = self.law
         if self.fixed_point and law.looks:
             with torch.no_grad():
-                target = dirac.stationary_rate(law.curvature / (1 - MEMORY**law.looks), self.eps2)
+                target = dirac.stationary_rate(self._curvature(), self.eps2)
                 law.rate.lerp_(target, self._pull)
             law.rate.grad = None
         dirac.clamp_(law.rate)
+
+    def _curvature(self) -> Tensor:
+        """Of the total loss in theta: as measured, or as the rates tell it."""
+        if self.fixed_point and self.law.looks:
+            return self.law.curvature / (1 - MEMORY**self.law.looks)
+        return dirac.resistance(self.law.rate.detach(), self.eps2)
 
     def let_go(self) -> None:
         super().let_go()
@@ -145,8 +151,16 @@ class DiracStage(GateStage):
         return {name: float(((r >= low) & (r <= high)).float().mean()) for name, r in self.rates.items()}
 
     def judge(self) -> dict[str, Verdict]:
-        """r_c <- 1 if r_c > T, W_c <- W_c (1 - r_c): theta becomes its mean (paper, eq. threshold and scale)."""
-        return {name: Verdict(rate, rate > self.threshold, 1 - rate) for name, rate in self.rates.items()}
+        """r_c <- 1 if r_c > T, W_c <- W_c (1 - r_c): theta becomes its mean (paper, eq. threshold and scale).
+
+        Rates under different prices cannot be compared: a channel without any evidence ends at 1 - eps^2, lower in a
+        cheap layer than in a dear one. The share of its price that a channel fails to earn, 1 - A eps^2, can.
+        """
+        missing = self.split((1 - self._curvature() * self.eps2).detach())
+        return {
+            name: Verdict(rate, rate > self.threshold, 1 - rate, rank=missing[name])
+            for name, rate in self.rates.items()
+        }
 
 
 def _describe(outputs: Any) -> str:

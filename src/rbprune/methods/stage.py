@@ -49,12 +49,14 @@ class Verdict:
     """What a method says about the channels of one site.
 
     ``value`` is its diagnostic for each channel, higher for a more redundant one; ``redundant`` says which go;
-    ``factor`` is multiplied into the consumers' weights before the cut.
+    ``factor`` is multiplied into the consumers' weights before the cut; ``rank`` is what a cut to a number of MACs
+    follows instead of ``value``, where values of different sites cannot be compared.
     """
 
     value: Tensor
     redundant: Tensor
     factor: Tensor | None = None
+    rank: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -187,10 +189,7 @@ class Stage:
         undecided = self.undecided()
         verdicts = self.judge()
         self.abandon(forget=False)
-        gone = {name: verdict.redundant.clone() for name, verdict in verdicts.items()}
-        if self.settings.macs is not None and not self.cuts_itself:
-            values = {name: verdict.value for name, verdict in verdicts.items()}
-            gone = match_macs(self.graph, values, self.settings.macs, self.settings.least)
+        gone = self._chosen(verdicts)
         guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]
         for name, verdict in verdicts.items():
             if verdict.factor is not None:
@@ -205,6 +204,21 @@ class Stage:
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
         self.result = StageResult(self.diagnostic, values, channels, undecided, self.price, guarded, self.notes)
         return self.result
+
+    def _chosen(self, verdicts: dict[str, Verdict]) -> dict[str, Tensor]:
+        """What the method calls redundant; where a number of MACs is given, as much of its ranking as that needs."""
+        redundant = {name: verdict.redundant.clone() for name, verdict in verdicts.items()}
+        if self.settings.macs is None or self.cuts_itself:
+            return redundant
+        dead = [name for name, mask in redundant.items() if bool(mask.all())]
+        if dead:
+            warnings.warn(
+                f"every channel of {', '.join(map(repr, dead))} was redundant, so their ranking may say little; a "
+                "lower prune.price leaves more to tell them apart",
+                stacklevel=3,
+            )
+        ranks = {name: v.value if v.rank is None else v.rank for name, v in verdicts.items()}
+        return match_macs(self.graph, ranks, self.settings.macs, self.settings.least)
 
     def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:
         if not bool(gone.all()):
