@@ -102,6 +102,18 @@ def test_a_sweep_runs_each_ratio(tmp_path: Path) -> None:
     assert [row.macs_ratio[0] for row in found.rows] == pytest.approx([1.5, 3.0], rel=0.1)
 
 
+def test_without_a_budget_all_spend_what_the_first_one_spent_and_nobody_runs_if_it_failed(tmp_path: Path) -> None:
+    found = run(tmp_path / "swept", "uniform", "random", "ibp", sweep=(1.5, 3.0))
+    costs = {row.label: row.cost[0] for row in found.rows}
+    assert costs["random 1.5x"] == pytest.approx(costs["uniform 1.5x"], rel=0.05)
+    assert costs["random 3x"] == pytest.approx(costs["uniform 3x"], rel=0.05)
+    assert costs["ibp"] == pytest.approx(costs["uniform 1.5x"], rel=0.1)
+    failed = run(tmp_path / "failed", "dds-blocks", "uniform", "sbp").rows
+    assert "dds-blocks finds no residual block" in str(failed[0].failed)
+    assert failed[1].failed == "seed 0: 'dds-blocks' failed, so 'uniform' cannot be cut to its MACs"
+    assert failed[2].failed == "seed 0: 'dds-blocks' failed, so nobody knows what 'sbp' may spend; give --budget"
+
+
 def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "demo", "--methods", "ibp,uniform,slimming", "--budget", "3.0", "--out", str(folder)]
     app([*words, *(word for item in QUICK for word in ("--set", item))], result_action="return_value")

@@ -104,14 +104,14 @@ def compare(request: Request, folder: Path, *, console: Console, command: list[s
     _claim(folder, request)
     found = Comparison(request)
     for method, ratio in _entries(request):
-        row = Row(method, method if ratio is None else f"{method} {ratio:g}x")
+        row = Row(method, _label(method, ratio))
         for seed in range(request.seeds):
             try:
                 summary = _one(request, folder, method, ratio, seed, console, command or [])
             except Interrupted:
                 raise
             except Exception as error:
-                story = folder / f"seed{seed}" / f"{row.label.replace(' ', '-')}-failed.txt"
+                story = _place(folder, seed, f"{row.label}-failed.txt")
                 row.failed = f"seed {seed}: {reason(error, story)}"
                 console.print(f"{row.label}, {row.failed}", markup=False, highlight=False, soft_wrap=True)
                 continue
@@ -154,15 +154,15 @@ def _one(
     request: Request, folder: Path, method: str, ratio: float | None, seed: int, console: Console, command: list[str]
 ) -> dict[str, Any]:
     """One run: its summary if it is finished, else what is left of it."""
-    here, label = folder / f"seed{seed}", method if ratio is None else f"{method} {ratio:g}x"
+    label = _label(method, ratio)
 
     def settings() -> Config:
         base = [*request.overrides, f"seed={seed}"]
         title = f"dense network  seed {seed}"
-        base += dense_weights(request.recipe, base, here / "dense", title=title, console=console)
+        base += dense_weights(request.recipe, base, folder / f"seed{seed}" / "dense", title=title, console=console)
         return _settings(request, [*base, f"prune.method={method}"], folder, method, ratio, seed)
 
-    out = here / label.replace(" ", "-")
+    out = _place(folder, seed, label)
     return run_once(out, settings, title=f"{label}  seed {seed}", console=console, command=command)
 
 
@@ -170,21 +170,38 @@ def _settings(
     request: Request, overrides: list[str], folder: Path, method: str, ratio: float | None, seed: int
 ) -> Config:
     """The recipe for one method: the common budget, and the MACs of the first method where it must be told."""
-    told = request.told(method)
-    first = folder / f"seed{seed}" / request.methods[0] / "summary.json"
-    reference = json.loads(first.read_text()) if first.is_file() else None
-    if told and ratio is None and reference is not None:
+    first = request.methods[0]
+    reference = _reference(request, folder, ratio, seed)
+    if request.told(method) and ratio is None and method != first:
+        if reference is None:
+            raise ConfigError(f"{first!r} failed, so {method!r} cannot be cut to its MACs")
         ratio = reference["macs_ratio"]
     if ratio is not None:
         overrides = [*overrides, f"prune.macs_ratio={ratio}"]
     budget = request.budget
-    if budget is None and reference is not None:
+    if budget is None and method != first:
+        if reference is None:
+            raise ConfigError(f"{first!r} failed, so nobody knows what {method!r} may spend; give --budget")
         budget = reference["dense_epochs"]["prune"] + reference["dense_epochs"]["finetune"]
     if budget is not None:
         overrides = [*overrides, f"budget={budget}"]
-    if told and ratio is None and method != request.methods[0]:
-        raise ConfigError(f"{request.methods[0]!r} failed, so {method!r} cannot be cut to its MACs")
     return load_recipe(request.recipe, overrides)
+
+
+def _reference(request: Request, folder: Path, ratio: float | None, seed: int) -> dict[str, Any] | None:
+    """What the first method came to, at the same ratio if it was told one; None if it failed."""
+    first = request.methods[0]
+    swept = (ratio or request.sweep[0]) if request.sweep and request.told(first) else None
+    path = _place(folder, seed, _label(first, swept)) / "summary.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def _label(method: str, ratio: float | None) -> str:
+    return method if ratio is None else f"{method} {ratio:g}x"
+
+
+def _place(folder: Path, seed: int, label: str) -> Path:
+    return folder / f"seed{seed}" / label.replace(" ", "-")
 
 
 def mean_and_spread(values: Sequence[float], show: Callable[[float], str] = "{:.2f}".format) -> str:

@@ -31,8 +31,8 @@ def build_config(
 ) -> Config:
     """Validated settings from plain values; every mistake is named, all at once.
 
-    A table ``methods.NAME`` holds settings for one method only; a preset goes before it. ``applied``: these are settings as ``to_toml`` wrote
-    them, with the preset in them already.
+    A table ``methods.NAME`` holds settings for one method only; a preset is laid over it. ``applied``: these are
+    settings as ``to_toml`` wrote them, with the preset in them already.
     """
     changes: dict[str, Any] = {}
     for override in overrides:
