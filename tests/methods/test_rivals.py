@@ -242,6 +242,21 @@ def test_a_dead_block_gives_exactly_nothing_and_the_others_fold_their_scale() ->
         pruner("dds-blocks", tiny_cnn()).stage(0)
 
 
+def test_dds_blocks_says_when_the_blocks_are_not_enough() -> None:
+    model, x = models.build("resnet20-cifar").eval(), torch.randn(1, 3, 32, 32)
+    found = Pruner(model, x, dataset_size=64, method="dds-blocks", price=Price(nats=20), macs_ratio=50.0)
+    with pytest.raises(ConfigError, match="without any of the blocks whose shortcut is the identity"):
+        found.stage(0).finish(batches=[])
+
+
+def test_random_draws_by_the_seed() -> None:
+    chosen = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        chosen.append(pruner("random", tiny_cnn(), macs_ratio=2.0).stage(0).judge()["0"].value.tolist())
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
 def test_cp_compares_only_the_outputs_that_are_left() -> None:
     """The gate's last layer loses outputs with the site before it."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rbprune.errors import UnprunableError
+from rbprune.errors import ConfigError, UnprunableError
 from rbprune.graph import ChannelGraph
 from rbprune.methods.gates import Law
 from rbprune.methods.proximal import SCALE_INIT, apg_step
@@ -118,9 +118,13 @@ class DDSBlocksStage(Stage):
         for count in range(len(ranked) + 1):
             gone = set(ranked[:count])
             counts = {site.name: site.channels - 1 for site in self.sites if site.block in gone}
-            if self.graph.macs_without(counts) <= self.settings.macs:
-                break
-        return gone
+            left = self.graph.macs_without(counts)
+            if left <= self.settings.macs:
+                return gone
+        raise ConfigError(
+            f"a network of {self.settings.macs / 1e6:.3g} M MACs is out of reach: {left / 1e6:.3g} M are left without "
+            "any of the blocks whose shortcut is the identity; ask for less (prune.macs_ratio) or try method='dds'"
+        )
 
     def before_cut(self, gone: dict[str, Tensor]) -> None:
         with torch.no_grad():

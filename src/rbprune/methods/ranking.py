@@ -73,15 +73,16 @@ class UniformL1(RankStage):
 
 
 class Random(RankStage):
-    """The same share of every layer, any channels."""
+    """The same share of every layer, any channels: drawn when the stage begins, so by the seed of the run."""
 
     uniform = True
 
+    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
+        super().__init__(graph, names, settings, remember=remember)
+        self._scores = {site.name: torch.rand(site.channels) for site in self.sites}
+
     def score(self, site: Site) -> Tensor:
-        generator = torch.Generator().manual_seed(
-            int(self.settings.options.get("seed", 0)) + self.names.index(site.name)
-        )
-        return torch.rand(site.channels, generator=generator)
+        return self._scores[site.name]
 
 
 class _Ones(Law):
