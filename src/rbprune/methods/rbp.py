@@ -65,6 +65,11 @@ class DiracStage(GateStage):
         self.price = {site.name: (float(n.min()), float(n.max())) for site, n in zip(self.sites, nats, strict=True)}
         self.eps2 = dirac.eps2_from_nats(torch.cat(nats)).to(self.law.rate.device)
 
+    @classmethod
+    def beside(cls, settings: Settings) -> float:
+        """A look is at most a third of a step: one backward pass, to the noise and not to the weights."""
+        return 1 / 3 / EVERY if settings.rates == "fixed-point" else 0.0
+
     def make_law(self, channels: int) -> DiracLaw:
         return DiracLaw(channels, self.settings.rate_init)
 

@@ -112,6 +112,11 @@ class Stage:
 
     # what a method fills in
 
+    @classmethod
+    def beside(cls, settings: Settings) -> float:
+        """What the method computes in a training step beside the step, as a part of it."""
+        return 0.0
+
     def judge(self) -> dict[str, Verdict]:
         """A verdict for each site of the stage."""
         raise NotImplementedError

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from rbprune import models
 from rbprune.config import Config
@@ -18,7 +19,7 @@ from rbprune.pruner import Pruner
 from rbprune.recipe import load_recipe
 from rbprune.reproduce.experiments import Experiment
 from rbprune.session import load_data
-from rbprune.train.budget import epoch_cost, observation_cost, stage_epochs
+from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
 from rbprune.train.engine import Engine
 from rbprune.train.optim import make_optimizer
 from rbprune.train.runner import make_pruner
@@ -112,10 +113,13 @@ def _phases(config: Config, pruner: Pruner, size: int, pretrained: bool) -> Iter
     prune, tune, budget, stages = config.prune, config.finetune, config.budget, len(pruner)
     if config.pretrain is not None and not pretrained:
         yield _Phase("pretrain", config.pretrain.epochs, config.pretrain.epochs, config.pretrain.batch_size)
-    epochs = stages * stage_epochs(prune.epochs, stages, budget)
-    steps = -(-size // prune.batch_size)
-    pruning = epochs * epoch_cost(1, taught=prune.distill > 0)
-    pruning += stages * observation_cost(pruner.method.stage, prune.observe, steps)
+    method, steps = pruner.method.stage, -(-size // prune.batch_size)
+    epoch = epoch_cost(1, taught=prune.distill > 0, beside=method.beside(pruner.settings))
+    epochs = stages * stage_epochs(prune.epochs, stages, budget, epoch)
+    looks = observation_cost(method, prune.observe, steps)
+    if any(isinstance(module, _BatchNorm) for module in pruner.model.modules()):
+        looks += forward_cost(config.runtime.recalibrate, steps)
+    pruning = epochs * epoch + stages * looks
     yield _Phase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)
     epoch = epoch_cost(1, taught=tune.distill > 0)
     dense = tune.epochs * epoch if budget is None else max(0.0, budget - pruning)

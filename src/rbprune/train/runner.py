@@ -6,6 +6,7 @@ import copy
 import signal
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,7 @@ from rbprune.config import Config, PruneConfig
 from rbprune.data.order import mix
 from rbprune.modes import modes_kept
 from rbprune.pruner import Pruner
-from rbprune.train.budget import epoch_cost, observation_cost, stage_epochs
+from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import Score, evaluate
@@ -217,7 +218,8 @@ class Runner:
                 self.state.finetune_epochs = max(0.0, left) / self._price_of_an_epoch(phase)
             return self.state.finetune_epochs
         if phase.kind == "prune" and self.config.budget is not None:
-            return stage_epochs(phase.optim.epochs, len(self.pruner), self.config.budget)
+            most = epoch_cost(1, taught=phase.distill > 0, beside=self._beside(phase))
+            return stage_epochs(phase.optim.epochs, len(self.pruner), self.config.budget, most)
         return phase.optim.epochs
 
     def _start(self) -> None:
@@ -242,7 +244,11 @@ class Runner:
 
     def _price_of_an_epoch(self, phase: Phase) -> float:
         """In dense epochs."""
-        return epoch_cost(self._share(), taught=bool(phase.distill) and self.teacher is not None)
+        taught = phase.distill > 0 and self.teacher is not None
+        return epoch_cost(self._share(), taught=taught, beside=self._beside(phase))
+
+    def _beside(self, phase: Phase) -> float:
+        return self.pruner.method.stage.beside(self.pruner.settings) if phase.kind == "prune" else 0.0
 
     def _share(self) -> float:
         """Of the dense network's MACs, what is left."""
@@ -252,8 +258,7 @@ class Runner:
         assert current.stage is not None
         torch.manual_seed(mix(self.config.seed, current.phase.number, _OBSERVATION))
         self._observe(current)
-        epoch = filled(current.stream.epoch(mix(current.phase.number, _CALIBRATION)))
-        batches = (self.engine.put(x) for x, _ in islice(epoch, self.config.runtime.recalibrate))
+        batches = self._recalibrating(current)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             result = current.stage.finish(batches=batches)
@@ -274,6 +279,13 @@ class Runner:
             seconds=seconds,
         )
         self._tell_skipped()
+
+    def _recalibrating(self, current: PhaseRun) -> Iterator[Any]:
+        """Batches for the statistics after a cut; they count like any forward pass."""
+        epoch = filled(current.stream.epoch(mix(current.phase.number, _CALIBRATION)))
+        for inputs, _ in islice(epoch, self.config.runtime.recalibrate):
+            self.state.cost["prune"] += forward_cost(1, current.stream.steps, self._share())
+            yield self.engine.put(inputs)
 
     def _tell_skipped(self) -> None:
         message = None if self.feed.skipped is None else self.feed.skipped.tell()
