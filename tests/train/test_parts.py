@@ -11,13 +11,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from rbprune.config import OptimConfig, RuntimeConfig
+from rbprune.config import FinetuneConfig, OptimConfig, PruneConfig, RuntimeConfig
 from rbprune.data import TensorSource
 from rbprune.errors import DataError, NumericalError
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import evaluate
 from rbprune.train.objective import check_finite, data_loss, distillation, mistakes
 from rbprune.train.optim import learning_rate
+from rbprune.train.phase import Phase
 from rbprune.train.settle import Settling
 from rbprune.train.stream import LoaderStream, SourceStream
 
@@ -60,6 +61,20 @@ def test_settled_means_no_crossing_and_no_movement() -> None:
     assert settling.settled(10, still)
     assert not settling.settled(12, moving), "and moving again is not settled"
     assert not Settling(0, 1, 0.5).settled(1, still)
+
+
+def test_fine_tuning_draws_the_same_numbers_however_many_phases_came_before() -> None:
+    one, many = Phase(1, "finetune", FinetuneConfig()), Phase(15, "finetune", FinetuneConfig())
+    assert one.salt == many.salt
+    stages = [Phase(number, "prune", PruneConfig(), number).salt for number in range(40)]
+    assert len({one.salt, Phase(0, "pretrain", OptimConfig()).salt, *stages}) == 42
+
+
+def test_slow_rates_are_not_at_rest_while_they_move() -> None:
+    """Ten steps of Adam at 1e-3 move a rate by 0.01 at most, which is no rest."""
+    settling = Settling(tolerance=0.01, interval=10, threshold=0.5, speed=1e-3)
+    assert not any(settling.settled(step, torch.tensor([1e-3 * step])) for step in range(1, 200))
+    assert any(settling.settled(step, torch.tensor([0.2])) for step in range(200, 260))
 
 
 def source(count: int) -> TensorSource:

@@ -22,6 +22,10 @@ from rbprune.train.settle import Settling
 from rbprune.train.stream import Stream, rows
 
 Kind = Literal["pretrain", "prune", "finetune"]
+_FINETUNE = 1 << 20
+"""More than any number of stages."""
+_LOOKS, _FEWEST = 10, 10
+"""How often in an epoch the rates are looked at, and how many steps are between two looks at least."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,13 @@ class Phase:
     kind: Kind
     optim: OptimConfig
     stage: int | None = None
+
+    @property
+    def salt(self) -> int:
+        """What tells its random numbers from those of other phases: methods with other numbers of stages, or with and
+        without pretraining, see the data in the same order while they fine-tune.
+        """
+        return {"pretrain": 0, "prune": 1 + (self.stage or 0), "finetune": _FINETUNE}[self.kind]
 
     @property
     def distill(self) -> float:
@@ -95,7 +106,8 @@ class PhaseRun:
             self.optimizers += [] if own is None else [own]
             if stage.watched() is not None:
                 threshold = 0.5 if phase.optim.threshold is None else phase.optim.threshold
-                self.settling = Settling(phase.optim.settle, max(1, stream.steps // 10), threshold)
+                interval = max(_FEWEST, stream.steps // _LOOKS)
+                self.settling = Settling(phase.optim.settle, interval, threshold, speed=phase.optim.rate_lr)
         module = model if stage is None or stage.module is None else _Together(model, stage.module)
         self.module, self._ready = engine.setup(module, *self.optimizers)
 
@@ -118,8 +130,8 @@ class PhaseRun:
         self.module.train()
         epoch, start = divmod(self.step, self.stream.steps)
         last = min(self.steps, (epoch + 1) * self.stream.steps)
-        torch.manual_seed(mix(self.seed, self.phase.number, epoch))  # for a loader that shuffles by itself
-        for inputs, targets in self.stream.epoch(mix(self.phase.number, epoch), start):
+        torch.manual_seed(mix(self.seed, self.phase.salt, epoch))  # for a loader that shuffles by itself
+        for inputs, targets in self.stream.epoch(mix(self.phase.salt, epoch), start):
             began = time.perf_counter()
             left = rows(targets)
             if left is not None and left < self.engine.world:  # corrupt examples were left out
@@ -160,7 +172,7 @@ class PhaseRun:
         epoch, batch = divmod(self.step, self.stream.steps)
         where = f"batch {batch} of epoch {epoch + 1} ({self.phase.kind})"
         # all randomness of a step depends on its place in the run alone, so a resumed run draws the same numbers
-        self.engine.seed(mix(self.seed, self.phase.number, self.step, self.engine.rank))
+        self.engine.seed(mix(self.seed, self.phase.salt, self.step, self.engine.rank))
         inputs, targets = self.engine.put(inputs, share=True), self.engine.put(targets, share=True)
         lr = self.learning_rate(self.step)
         for group in self.optimizers[0].param_groups:

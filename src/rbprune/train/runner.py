@@ -186,7 +186,7 @@ class Runner:
         self._save()
 
     def _begin(self, phase: Phase) -> PhaseRun:
-        torch.manual_seed(mix(self.config.seed, phase.number, _BEGINNING))
+        torch.manual_seed(mix(self.config.seed, phase.salt, _BEGINNING))
         stage = None if phase.stage is None else self.pruner.stage(phase.stage, remember=False)
         teacher = None
         if phase.distill and self.teacher is not None:
@@ -256,7 +256,7 @@ class Runner:
 
     def _cut(self, current: PhaseRun, seconds: float) -> None:
         assert current.stage is not None
-        torch.manual_seed(mix(self.config.seed, current.phase.number, _OBSERVATION))
+        torch.manual_seed(mix(self.config.seed, current.phase.salt, _OBSERVATION))
         self._observe(current)
         batches = self._recalibrating(current)
         with warnings.catch_warnings(record=True) as caught:
@@ -282,7 +282,7 @@ class Runner:
 
     def _recalibrating(self, current: PhaseRun) -> Iterator[Any]:
         """Batches for the statistics after a cut; they count like any forward pass."""
-        epoch = filled(current.stream.epoch(mix(current.phase.number, _CALIBRATION)))
+        epoch = filled(current.stream.epoch(mix(current.phase.salt, _CALIBRATION)))
         for inputs, _ in islice(epoch, self.config.runtime.recalibrate):
             self.state.cost["prune"] += forward_cost(1, current.stream.steps, self._share())
             yield self.engine.put(inputs)
@@ -297,7 +297,7 @@ class Runner:
         stage, steps = current.stage, current.stream.steps
         if stage is not None and stage.observes:
             count = min(self.config.prune.observe, steps)
-            epoch = islice(filled(current.stream.epoch(mix(current.phase.number, _OBSERVATION))), count)
+            epoch = islice(filled(current.stream.epoch(mix(current.phase.salt, _OBSERVATION))), count)
             batches = ((self.engine.put(x), self.engine.put(y)) for x, y in epoch)
             stage.observe(batches, self.loss_fn, self.teacher if stage.needs_dense else None)
             self.state.cost["prune"] += observation_cost(type(stage), count, steps, self._share())
