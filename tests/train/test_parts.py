@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from rbprune.config import FinetuneConfig, OptimConfig, PruneConfig, RuntimeConfig
+from rbprune.config import OptimConfig, RuntimeConfig
 from rbprune.data import TensorSource
 from rbprune.errors import DataError, NumericalError
 from rbprune.train.engine import Engine
@@ -64,10 +64,10 @@ def test_settled_means_no_crossing_and_no_movement() -> None:
 
 
 def test_fine_tuning_draws_the_same_numbers_however_many_phases_came_before() -> None:
-    one, many = Phase(1, "finetune", FinetuneConfig()), Phase(15, "finetune", FinetuneConfig())
+    one, many = (Phase(number, "finetune", OptimConfig(epochs=1)) for number in (1, 15))
     assert one.salt == many.salt
-    stages = [Phase(number, "prune", PruneConfig(), number).salt for number in range(40)]
-    assert len({one.salt, Phase(0, "pretrain", OptimConfig()).salt, *stages}) == 42
+    stages = [Phase(number, "prune", OptimConfig(epochs=1), number).salt for number in range(40)]
+    assert len({one.salt, Phase(0, "pretrain", OptimConfig(epochs=1)).salt, *stages}) == 42
 
 
 def test_slow_rates_are_not_at_rest_while_they_move() -> None:
