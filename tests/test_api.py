@@ -85,6 +85,35 @@ def test_the_cost_is_the_share_of_dense_macs(rates: str, beside: float) -> None:
     assert result.summary["dense_epochs"]["finetune"] == pytest.approx(3 * ratios[-1], rel=1e-6)
 
 
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = (nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU()) for _ in range(2))
+        self.c = nn.Linear(12, 3)
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return self.c(torch.cat([self.a(left), self.b(right)], 1).mean((2, 3)))
+
+
+@pytest.mark.parametrize("method", ["rbp", "taylor", "thinet", "cp"])
+@pytest.mark.parametrize("named", [False, True])
+def test_several_inputs_in_order_or_by_name(method: str, named: bool) -> None:
+    """A loader makes a list of a tuple of inputs."""
+    x, y = stripes(128)
+    pairs = [({"left": a, "right": a} if named else (a, a), b) for a, b in zip(x, y, strict=True)]
+    batches: DataLoader[object] = DataLoader(pairs, batch_size=32)  # type: ignore[arg-type]
+    example = next(iter(batches))[0]
+    assert isinstance(example, dict if named else list)
+    options = ["prune.epochs=1", "finetune.epochs=1", "prune.rate_lr=0.3", "prune.price={nats=1000}"]
+    options += [] if method == "rbp" else ["prune.macs_ratio=1.5"]
+    model = Two()
+    result = rbprune.prune(
+        model, batches, example_inputs=example, val_loader=batches, method=method, options=options, console=quiet()
+    )
+    assert result.summary["macs_ratio"] > 1.2
+    assert model(x, x).shape == (128, 3)
+
+
 def test_any_mean_loss_and_any_target() -> None:
     console = quiet()
     torch.manual_seed(0)

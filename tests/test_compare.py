@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rbprune.cli.app import app
 from rbprune.compare import Comparison, Request, compare
-from rbprune.errors import ConfigError
+from rbprune.errors import ConfigError, FailedRunsError
 from rbprune.report.line import Line
 from rbprune.report.scatter import scatter
 from rbprune.report.standing import standing
@@ -116,7 +116,8 @@ def test_without_a_budget_all_spend_what_the_first_one_spent_and_nobody_runs_if_
 
 def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "demo", "--methods", "ibp,uniform,slimming", "--budget", "3.0", "--out", str(folder)]
-    app([*words, *(word for item in QUICK for word in ("--set", item))], result_action="return_value")
+    with pytest.raises(FailedRunsError, match="1 of 3 methods failed; their notes say why"):
+        app([*words, *(word for item in QUICK for word in ("--set", item))], result_action="return_value")
     shown = capsys.readouterr().out
     assert re.search(r"uniform +\d+-\d+-\d+ +[\d.]+ +[\d.]+ +[\d.]+", shown)
     assert "slimming: seed 0: slimming ranks by batch normalisation" in shown

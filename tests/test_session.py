@@ -217,6 +217,8 @@ def test_killed_before_the_first_checkpoint_it_starts_again(whole: Path, tmp_pat
     folder.mkdir()
     (folder / "config.toml").write_text((whole / "config.toml").read_text())
     (folder / "events.jsonl").write_text('{"event": "start"}\n{"event": "epo')
+    (folder / "checkpoints" / ".writing").mkdir(parents=True)
+    (folder / "checkpoints" / ".writing" / "state.safetensors").write_bytes(b"half")
     resume(folder, console=quiet())
     assert digest(folder) == digest(whole)
 

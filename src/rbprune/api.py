@@ -19,10 +19,10 @@ from rbprune.config import Config
 from rbprune.errors import ConfigError
 from rbprune.files import write_atomic
 from rbprune.graph import Plan
+from rbprune.inputs import call
 from rbprune.modes import evaluating
 from rbprune.recipe import build_config, to_toml
 from rbprune.report.html import write_report
-from rbprune.train.engine import call
 from rbprune.train.objective import Loss
 from rbprune.train.runner import Runner
 from rbprune.train.state import Feed

@@ -44,6 +44,9 @@ class Request:
 
     def check(self) -> None:
         """Every mistake that can be seen before anything runs."""
+        if self.seeds < 1:
+            raise ConfigError(f"--seeds is how many runs each method gets; {self.seeds} is none")
+        load_recipe(self.recipe, self.overrides)
         if not self.methods or len(set(self.methods)) < len(self.methods):
             raise ConfigError(
                 f"--methods takes different methods, such as rbp,uniform; this is {','.join(self.methods)}"

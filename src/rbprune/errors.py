@@ -45,6 +45,10 @@ class CheckpointError(RbpruneError):
     """A run folder or checkpoint cannot be used."""
 
 
+class FailedRunsError(RbpruneError):
+    """Some runs of several failed; the others are whole."""
+
+
 class NumericalError(RbpruneError):
     """A loss or a rate stopped being a finite number."""
 

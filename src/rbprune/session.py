@@ -110,7 +110,7 @@ def resume(folder: Path, *, console: Console | None = None, command: list[str] |
     config = build_config(read_toml(folder / "config.toml"), where=str(folder / "config.toml"), applied=True)
     runner = make_runner(config, folder, console, command or [])
     main = runner.engine.main
-    if not (folder / CHECKPOINTS).is_dir():
+    if not any((folder / CHECKPOINTS).glob("ckpt-*")):  # killed before the first one was whole
         runner.engine.wait()
         if main:
             (folder / "events.jsonl").unlink(missing_ok=True)

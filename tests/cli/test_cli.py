@@ -121,6 +121,10 @@ def test_inspect_a_users_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("time", "lenet5", "--device", "tpu"), "unknown device 'tpu'"),
         (("prune", "nonsense", "--out", "x"), "there is no recipe 'nonsense'"),
         (("prune", "demo", "--set", "prune.epoch=1", "--out", "x"), "did you mean 'epochs'"),
+        (("demo", "--set", "typo=1", "--out", "x"), "typo: unknown key"),
+        (("compare", "demo", "--methods", "rbp", "--set", "finetun.epochs=1", "--out", "x"), "finetun: unknown key"),
+        (("compare", "demo", "--methods", "rbp", "--seeds", "0", "--out", "x"), "--seeds is how many runs"),
+        (("reproduce", "cifar10", "--set", "preset=papier", "--out", "x"), "no preset 'papier'"),
         (("resume", "nowhere"), "is no run folder"),
         (("train", "vgg16-ilsvrc", "--out", "x"), r"has no \[pretrain\] section"),
     ],
@@ -140,6 +144,20 @@ def test_errors_are_one_message_and_a_code(
     assert captured.out == ""
     assert re.search(message, captured.err)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_demo_replaces_an_earlier_demo_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "config.toml").write_text('[model]\nname = "mine"\n[data]\nname = "folder"\n')
+    assert run("demo", "--out", str(tmp_path)) == 1
+    assert "exists and is not empty" in capsys.readouterr().err
+    assert (tmp_path / "summary.json").is_file()
+    (tmp_path / "config.toml").write_text('[model]\nname = "lenet5"\n[data]\nname = "mnist-subset"\n')
+    monkeypatch.setattr("rbprune.cli.demo.start", lambda config, out, command: {"emptied": not out.exists()})
+    assert run("demo", "--out", str(tmp_path), "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"emptied": True}
 
 
 def test_train_then_prune_from_its_weights(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,25 @@ def test_runs_are_done_once_and_shared(folder: Path) -> None:
     found = run(folder, Experiment("rates", "Rates", (RBP,)))
     assert times == [file.stat().st_mtime_ns for file in files]
     assert len(found.figures) == 1
+
+
+def test_a_run_made_with_other_settings_is_used_and_the_page_says_so(folder: Path) -> None:
+    assert run(folder, Experiment("rates", "Rates", (RBP,))).remarks == []
+    changed = (*QUICK, "finetune.epochs=7")
+    found = reproduce(
+        Experiment("rates", "Rates", (RBP,)), folder, changed, console=Console(file=io.StringIO()), command=[]
+    )
+    assert found.remarks == ["demo-rbp: made before, with finetune.epochs = 2.0 (asked for: 7.0)"]
+
+
+def test_runs_of_one_name_are_told_apart(folder: Path, tmp_path: Path) -> None:
+    for seed in ("seed0", "seed1"):
+        shutil.copytree(folder / "demo-rbp", tmp_path / seed / "rbp")
+    words = ["--run", str(tmp_path / "seed0" / "rbp"), "--run", str(tmp_path / "seed1" / "rbp")]
+    call("reproduce", "finetune", *words, "--out", str(tmp_path / "out"))
+    page = (tmp_path / "out" / "finetune.html").read_text()
+    assert "seed0/rbp" in page
+    assert "seed1/rbp" in page
 
 
 def test_figures_show_what_the_run_logged(folder: Path) -> None:

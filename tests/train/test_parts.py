@@ -64,10 +64,10 @@ def test_settled_means_no_crossing_and_no_movement() -> None:
 
 
 def test_fine_tuning_draws_the_same_numbers_however_many_phases_came_before() -> None:
-    one, many = (Phase(number, "finetune", OptimConfig(epochs=1)) for number in (1, 15))
+    one, many = (Phase(number, "finetune", OptimConfig(epochs=1, lr=0.1)) for number in (1, 15))
     assert one.salt == many.salt
-    stages = [Phase(number, "prune", OptimConfig(epochs=1), number).salt for number in range(40)]
-    assert len({one.salt, Phase(0, "pretrain", OptimConfig(epochs=1)).salt, *stages}) == 42
+    stages = [Phase(number, "prune", OptimConfig(epochs=1, lr=0.1), number).salt for number in range(40)]
+    assert len({one.salt, Phase(0, "pretrain", OptimConfig(epochs=1, lr=0.1)).salt, *stages}) == 42
 
 
 def test_slow_rates_are_not_at_rest_while_they_move() -> None:

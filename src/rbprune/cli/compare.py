@@ -10,10 +10,10 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from rbprune.cli.options import Json, Set, command
+from rbprune.cli.options import Json, Set, command, show
 from rbprune.compare import PEERS, Comparison, Request, Row, mean_and_spread
 from rbprune.compare import compare as run
-from rbprune.errors import ConfigError, nearest
+from rbprune.errors import ConfigError, FailedRunsError, nearest
 from rbprune.files import write_atomic
 from rbprune.processes import is_main
 from rbprune.report.comparison import sheet, write_page
@@ -66,12 +66,10 @@ def compare(
     page = write_page(out, lines, title, _base(found), notes, shlex.join(words))
     if json:
         print(found.to_json())
-        return
-    console = Console()
-    console.print(result.table())
-    for note in notes:
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)
+    else:
+        show([result], notes, page)
+    if notes:
+        raise FailedRunsError(f"{len(notes)} of {len(found.rows)} methods failed; their notes say why")
 
 
 def _words(text: str) -> tuple[str, ...]:

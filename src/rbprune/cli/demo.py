@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from rbprune.cli.options import Json, Out, Set, command, show_summary
-from rbprune.recipe import load_recipe
+from rbprune.recipe import load_recipe, read_toml
 from rbprune.session import start
 
 
@@ -15,6 +15,15 @@ def demo(*, out: Out = Path("runs/demo"), set: Set = [], json: Json = False) -> 
 
     A finished earlier demo in the same folder is replaced.
     """
-    if (out / "summary.json").is_file() and (out / "config.toml").is_file():
+    config = load_recipe("demo", set)
+    if _is_finished_demo(out):
         shutil.rmtree(out)
-    show_summary(start(load_recipe("demo", set), out, command=command()), out, json)
+    show_summary(start(config, out, command=command()), out, json)
+
+
+def _is_finished_demo(folder: Path) -> bool:
+    """Nobody else's run is ever replaced."""
+    if not (folder / "summary.json").is_file() or not (folder / "config.toml").is_file():
+        return False
+    found = read_toml(folder / "config.toml")
+    return found.get("model", {}).get("name") == "lenet5" and found.get("data", {}).get("name") == "mnist-subset"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, trace
 from rbprune.processes import is_main
 from rbprune.report.console import summary_table
+from rbprune.report.sheet import Sheet
 
 Set = Annotated[list[str], Parameter(name="--set", negative=(), help="change a setting: key=value; may be repeated")]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="print JSON and nothing else on standard output")]
@@ -38,6 +40,15 @@ def show_summary(summary: dict[str, Any], folder: Path, as_json: bool) -> None:
     console = Console()
     summary_table(summary, console)
     console.print(f"report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show(sheets: Iterable[Sheet], lines: Iterable[str], page: Path) -> None:
+    """The end of several runs: tables, what else there is to say, and where the page is."""
+    console = Console()
+    for sheet in sheets:
+        console.print(sheet.table())
+    for line in (*lines, f"page: {page}"):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def traced(name: str, shape: str | None) -> ChannelGraph:

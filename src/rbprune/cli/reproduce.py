@@ -12,10 +12,11 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from rbprune.cli.options import Json, Set, command
-from rbprune.errors import ConfigError
+from rbprune.cli.options import Json, Set, command, show
+from rbprune.errors import ConfigError, FailedRunsError
 from rbprune.processes import is_main
 from rbprune.report.numbers import duration
+from rbprune.report.run import Run
 from rbprune.report.sheet import Sheet
 from rbprune.reproduce.estimate import Cost, Needs, estimate
 from rbprune.reproduce.experiments import FIGURES, Experiment, find_experiment
@@ -60,21 +61,25 @@ def reproduce(
     page = write_page(found, out, shlex.join(words))
     if json:
         print(found.to_json())
-        return
-    console = Console()
-    for sheet in found.sheets:
-        console.print(sheet.table())
-    for figure in found.figures:
-        console.print(f"{figure.title}: {figure.note}", markup=False, highlight=False, soft_wrap=True)
-    for note in found.notes:
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)
+    else:
+        figures = [f"{figure.title}: {figure.note}" for figure in found.figures]
+        show(found.sheets, [*figures, *found.remarks, *found.notes], page)
+    if found.notes:
+        raise FailedRunsError(f"{len(found.notes)} of {len(experiment.works)} runs failed; their notes say why")
 
 
 def _from_runs(experiment: Experiment, folders: Sequence[Path]) -> Reproduction:
     if experiment.name not in FIGURES:
         raise ConfigError(f"--run is for figures ({', '.join(FIGURES)}); {experiment.name!r} is a table")
-    return Reproduction(experiment, figures=draw(experiment.name, {f.name: read_run(f) for f in folders}))
+    return Reproduction(experiment, figures=draw(experiment.name, _named(folders)))
+
+
+def _named(folders: Sequence[Path]) -> dict[str, Run]:
+    """Runs by as much of their paths, from the end, as tells them apart."""
+    paths, depth = [folder.resolve() for folder in folders], 1
+    while len({path.parts[-depth:] for path in paths}) < len(set(paths)):
+        depth += 1
+    return {"/".join(path.parts[-depth:]): read_run(path) for path in paths}
 
 
 def _plan(experiment: Experiment, overrides: Sequence[str], json: bool) -> None:

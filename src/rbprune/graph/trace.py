@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
@@ -23,14 +23,15 @@ from rbprune.graph.rules.layers import parameter
 from rbprune.graph.shapes import note_shapes
 from rbprune.graph.sites import Site, collect
 from rbprune.graph.walk import Walk
+from rbprune.inputs import arguments
 
 
 def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) -> ChannelGraph:
     """Find which channels of ``model`` belong together.
 
-    ``example_inputs`` is one batch: a tensor, a tuple of arguments, or a dict of keyword arguments. ``keep`` names
-    modules whose output channels must all stay. The model and the random state are unchanged afterwards, also when this
-    raises.
+    ``example_inputs`` is one batch: a tensor, a tuple or list of arguments, or a dict of keyword arguments. ``keep``
+    names modules whose output channels must all stay. The model and the random state are unchanged afterwards, also
+    when this raises.
 
     >>> import torch
     >>> graph = trace(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
@@ -39,7 +40,7 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     """
     _check(model, keep)
     walk = Walk(model, tuple(keep))
-    graphs = _graphs(walk, model, _arguments(example_inputs))
+    graphs = _graphs(walk, model, arguments(example_inputs))
     for graph in graphs:
         _walk(walk, graph)
         if graph is graphs[0]:
@@ -70,12 +71,6 @@ def _check(model: nn.Module, keep: Sequence[str]) -> None:
 
 def _is_wrapper(model: nn.Module) -> bool:
     return type(model).__module__.startswith(("torch.nn.parallel", "torch._dynamo"))
-
-
-def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(example_inputs, Mapping):
-        return (), dict(example_inputs)
-    return (example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)), {}
 
 
 def _graphs(walk: Walk, model: nn.Module, inputs: Any) -> list[fx.Graph]:

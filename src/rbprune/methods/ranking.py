@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph, Site
+from rbprune.inputs import call
 from rbprune.methods import importance
 from rbprune.methods.gates import Gates, Law
 from rbprune.methods.match import within
@@ -121,7 +122,7 @@ class Taylor(RankStage):
         try:
             with evaluating(model):
                 for inputs, targets in batches:
-                    outputs = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+                    outputs = call(model, inputs)
                     loss_fn(outputs, targets).backward()
                     assert law.drawn is not None and law.drawn.grad is not None
                     self._scores += law.drawn.grad.abs().mean(0).cpu() * len(law.drawn)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from rbprune.inputs import call
 from rbprune.modes import evaluating
 
 
@@ -31,7 +32,7 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
                 norm.train()
             with torch.no_grad():
                 for inputs in batches:
-                    model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+                    call(model, inputs)
                     count += 1
         finally:
             for norm, momentum, state in zip(norms, momenta, saved, strict=True):

@@ -10,9 +10,11 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from rbprune.bayes import dirac
 from rbprune.graph import ChannelGraph, Site
+from rbprune.inputs import Arguments
 from rbprune.methods.gates import Gates, Law
 from rbprune.methods.match import LEAST, match_macs
 from rbprune.methods.price import Price
@@ -107,8 +109,8 @@ class Stage:
         self.price: dict[str, tuple[float, float]] = {}
         self.notes: dict[str, float] = {}
         self.result: StageResult | None = None
-        self._recent: deque[tuple[Any, ...]] = deque(maxlen=_RECENT_BATCHES if remember else 0)
-        self._watch = graph.model.register_forward_pre_hook(self._remember)
+        self._recent: deque[Arguments] = deque(maxlen=_RECENT_BATCHES if remember else 0)
+        self._watch = graph.model.register_forward_pre_hook(self._remember, with_kwargs=True)
 
     # what a method fills in
 
@@ -174,12 +176,13 @@ class Stage:
             groups.append({"params": list(self.module.parameters()), "lr": rate_lr, "weight_decay": 0.0})
         return groups
 
-    def _remember(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _remember(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._recent.maxlen and module.training and torch.is_grad_enabled():
-            size = sum(a.numel() * a.element_size() for a in args if isinstance(a, Tensor))
+            tensors = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
+            size = sum(a.numel() * a.element_size() for a in tensors)
             while self._recent and size * (len(self._recent) + 1) > _RECENT_BYTES:
                 self._recent.popleft()
-            self._recent.append(args)
+            self._recent.append(Arguments(args, kwargs))
 
     def finish(
         self, *, batches: Iterable[Any] | None = None, optimizer: torch.optim.Optimizer | None = None

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rbprune.graph import ChannelGraph
 from rbprune.graph.sites import Part
+from rbprune.inputs import call
 from rbprune.methods import reconstruct
 from rbprune.methods.patches import check_layer, patches, places
 from rbprune.methods.stage import Settings, Stage, Verdict
@@ -49,7 +50,7 @@ class ReconstructionStage(Stage):
         with evaluating(*models), torch.no_grad():
             for inputs, _ in batches:
                 for model in models:
-                    model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+                    call(model, inputs)
                 yield
 
 

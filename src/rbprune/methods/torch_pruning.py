@@ -16,6 +16,7 @@ from torch import nn
 
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
+from rbprune.inputs import call
 from rbprune.methods.stage import Settings, Stage, Verdict
 from rbprune.modes import evaluating
 
@@ -116,7 +117,7 @@ class PeerTaylor(PeerStage):
         model.zero_grad(set_to_none=True)
         with evaluating(model):
             for inputs, targets in batches:
-                loss_fn(model(*inputs) if isinstance(inputs, tuple) else model(inputs), targets).backward()
+                loss_fn(call(model, inputs), targets).backward()
 
 
 class _Regularised(PeerStage):

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from rbprune.files import write_atomic
-from rbprune.recipe import load_recipe
+from rbprune.recipe import build_config, load_recipe, read_toml
 from rbprune.report.html import environment
 from rbprune.report.sheet import Sheet
 from rbprune.reproduce import paper
@@ -24,6 +24,7 @@ from rbprune.train.interrupt import Interrupted
 
 Summaries = Mapping[str, dict[str, Any]]
 """What each run came to, by the paper's name for its method."""
+_TOLD = ("model.classes", "model.input_shape", "model.weights")
 ROUNDS = 50
 """Of timing, as in the paper."""
 
@@ -37,11 +38,14 @@ class Reproduction:
     sheets: list[Sheet] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """Which runs were there already, with other settings than those asked for."""
 
     def to_json(self) -> str:
         """For programs."""
         sheets = [asdict(sheet) for sheet in self.sheets]
         found = {"experiment": self.experiment.name, "runs": self.summaries, "tables": sheets, "notes": self.notes}
+        found |= {"remarks": self.remarks}
         return json.dumps(found, indent=2)
 
 
@@ -55,10 +59,13 @@ def reproduce(
     rounds: int = ROUNDS,
 ) -> Reproduction:
     """Run what is missing below ``folder``, then put our figures beside the paper's. One failure costs one row."""
+    for work in experiment.works:
+        load_recipe(work.recipe, [*work.overrides, *overrides])  # a mistake in the settings stops here
     folder.mkdir(parents=True, exist_ok=True)
     found = Reproduction(experiment)
     for work in experiment.works:
         try:
+            found.remarks += _other_settings(work, folder, overrides)
             found.summaries[work.name] = _one(work, folder, overrides, console, command)
         except Interrupted:
             raise
@@ -78,6 +85,31 @@ def _one(work: Work, folder: Path, overrides: Sequence[str], console: Console, c
         return load_recipe(work.recipe, [*given, *weights])
 
     return run_once(folder / work.name, settings, title=work.name, console=console, command=command)
+
+
+def _other_settings(work: Work, folder: Path, overrides: Sequence[str]) -> list[str]:
+    """Where the run that is there already differs from the one asked for; what its data told it is no difference."""
+    path = folder / work.name / "config.toml"
+    wanted = load_recipe(work.recipe, [*work.overrides, *overrides])
+    if not path.is_file():
+        return []
+    there = build_config(read_toml(path), where=str(path), applied=True)
+    before, now = flat(there.model_dump()), flat(wanted.model_dump())
+    keys = [key for key in now if before.get(key) != now[key] and key not in _TOLD]
+    changed = ", ".join(f"{key} = {before.get(key)} (asked for: {now[key]})" for key in keys)
+    return [f"{work.name}: made before, with {changed}"] if changed else []
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as ``section.key``.
+
+    >>> flat({"a": {"b": 1, "c": {"d": 2}}, "e": 3})
+    {'a.b': 1, 'a.c.d': 2, 'e': 3}
+    """
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
 
 
 def _gather(found: Reproduction, folder: Path, rounds: int) -> None:
@@ -126,7 +158,7 @@ def write_page(found: Reproduction, folder: Path, command: str) -> Path:
             title=found.experiment.title,
             sheets=found.sheets,
             figures=found.figures,
-            notes=found.notes,
+            notes=[*found.remarks, *found.notes],
             command=command,
         )
     )

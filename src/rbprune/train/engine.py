@@ -116,8 +116,3 @@ def _processes(config: RuntimeConfig) -> tuple[int, int]:
     """How many on each machine, and on how many machines: torchrun says both, else the settings say the first."""
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", 1))
     return int(os.environ.get("LOCAL_WORLD_SIZE", config.devices)), nodes
-
-
-def call(model: nn.Module, inputs: Any) -> Any:
-    """Apply a model to one input or to a tuple of them."""
-    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)

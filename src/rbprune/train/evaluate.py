@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.errors import DataError
+from rbprune.inputs import call
 from rbprune.modes import evaluating
-from rbprune.train.engine import Engine, call
+from rbprune.train.engine import Engine
 from rbprune.train.objective import Loss, check_finite, data_loss, mistakes
 from rbprune.train.stream import Stream, filled
 

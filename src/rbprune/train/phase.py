@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from rbprune.config import FinetuneConfig, OptimConfig, PruneConfig
 from rbprune.data.order import mix
 from rbprune.errors import DataError
+from rbprune.inputs import call
 from rbprune.methods import Stage
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
-from rbprune.train.engine import Engine, call
+from rbprune.train.engine import Engine
 from rbprune.train.objective import Loss, check_finite, data_loss, distillation
 from rbprune.train.optim import learning_rate, make_optimizer
 from rbprune.train.settle import Settling
@@ -72,8 +73,8 @@ class _Together(nn.Module):
         super().__init__()
         self.model, self.method = model, method
 
-    def forward(self, *inputs: Any) -> Any:
-        return self.model(*inputs)
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model(*args, **kwargs)
 
 
 class PhaseRun:
