@@ -62,6 +62,19 @@ def test_overrides_come_after_the_preset() -> None:
     assert config.prune.price.model_dump(exclude_none=True) == {"nats_per_mmac": 5.0}
 
 
+def test_a_price_may_be_given_in_parts() -> None:
+    given = ["prune.price.nats_per_example=1.3", "prune.price.nats=70"]
+    for overrides in (given, given[::-1]):
+        found = load_recipe("demo", overrides).prune.price.model_dump(exclude_none=True)
+        assert found == {"nats_per_example": 1.3, "nats": 70.0}
+
+
+@pytest.mark.parametrize("override", ["prune=3", "finetune=none-such", "preset=[1]"])
+def test_a_section_is_no_value(override: str) -> None:
+    with pytest.raises(ConfigError, match="is a section of settings|has no preset"):
+        load_recipe("lenet5-mnist", [override])
+
+
 def test_values_are_toml_or_plain_text() -> None:
     assert parse_override("a.b=[1, 2]") == {"a": {"b": [1, 2]}}
     assert parse_override("data.path=/some/where") == {"data": {"path": "/some/where"}}

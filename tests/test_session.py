@@ -20,7 +20,7 @@ from rich.console import Console
 import rbprune
 from rbprune import models, session
 from rbprune.config import Config
-from rbprune.errors import CheckpointError, ConfigError, DataError
+from rbprune.errors import CheckpointError, ConfigError, DataError, RbpruneError
 from rbprune.recipe import load_recipe
 from rbprune.session import resume, start
 from rbprune.train.interrupt import Interrupted
@@ -210,6 +210,24 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(whole: Path, tmp_path: Pat
     assert "is damaged" in console.file.getvalue()  # type: ignore[attr-defined]
     assert any(e["event"] == "warning" and "is damaged" in e["message"] for e in events(folder))
     assert digest(folder) == digest(whole)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("prune.threshold=2", "prune.threshold is a rate between 0 and 1"),
+        ("prune.noise=batch", "it needs prune.noise='example'"),
+        ("prune.method=slimming", "slimming ranks by batch normalisation"),
+        ("prune.options.gamma=1", "prune.options.gamma is no option of 'rbp'"),
+    ],
+)
+def test_what_a_method_cannot_use_is_refused_before_anything_is_written(
+    setting: str, message: str, tmp_path: Path
+) -> None:
+    given = ["prune.rates=fixed-point", setting, *(["prune.macs_ratio=2"] if "slimming" in setting else [])]
+    with pytest.raises(RbpruneError, match=message):
+        start(load_recipe("demo", given), tmp_path / "run", console=quiet())
+    assert not (tmp_path / "run").exists()
 
 
 def test_killed_before_the_first_checkpoint_it_starts_again(whole: Path, tmp_path: Path) -> None:

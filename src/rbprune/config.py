@@ -119,7 +119,7 @@ class RuntimeConfig(_Section):
     threads: int | None = Field(None, ge=1)
     accelerator: str = "auto"
     devices: int = Field(1, ge=1)
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     channels_last: bool = False
     checkpoint_seconds: float = Field(120, gt=0)
     recalibrate: int = Field(50, ge=0)

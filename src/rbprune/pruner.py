@@ -8,10 +8,11 @@ from typing import Any, Literal
 from torch import nn
 
 from rbprune.bayes import dirac
-from rbprune.errors import ConfigError
+from rbprune.errors import ConfigError, nearest
 from rbprune.graph import ChannelGraph, Plan, trace
 from rbprune.methods import Price, Settings, Stage, find_method, schedule
 from rbprune.methods.match import LEAST, share_for
+from rbprune.methods.registry import Method
 
 DEFAULT_PRICE = Price(nats_per_example=2.0)
 
@@ -58,6 +59,7 @@ class Pruner:
         self.model = model
         self.graph: ChannelGraph = trace(model, example_inputs, keep=keep)
         self.method = find_method(method)
+        _check_options(self.method, method_options or {})
         self.stages: list[list[str]] = schedule(method, self.graph, only, downsampling=downsampling)
         """The sites of each stage, by name."""
         macs = None if macs_ratio is None else self.graph.macs() / macs_ratio
@@ -111,3 +113,13 @@ class Pruner:
     def plan(self) -> Plan:
         """What has been removed so far."""
         return self.graph.plan()
+
+
+def _check_options(method: Method, options: Mapping[str, float]) -> None:
+    known = method.stage.options
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        has = f"it has: {', '.join(known)}" if known else "it has none"
+        raise ConfigError(
+            f"prune.options.{unknown[0]} is no option of {method.name!r}{nearest(unknown[0], known)}; {has}"
+        )

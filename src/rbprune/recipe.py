@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -36,11 +36,14 @@ def build_config(
     """
     changes: dict[str, Any] = {}
     for override in overrides:
-        changes = merge(changes, parse_override(override))
+        changes = merge(changes, parse_override(override), whole=())
+    for key in ("model", "data", "pretrain", "prune", "finetune", "runtime"):
+        if key in changes and changes[key] is not None and not isinstance(changes[key], Mapping):
+            raise ConfigError(f"{key!r} is a section of settings; set one of them, such as {key}.NAME=VALUE")
     presets: dict[str, Any] = raw.get("presets", {})
     base = {key: value for key, value in raw.items() if key not in ("presets", "methods")}
     chosen = None if applied else changes.get("preset", base.get("preset"))
-    if chosen is not None and chosen not in presets:
+    if chosen is not None and str(chosen) not in presets:
         known = ", ".join(presets) or "none"
         raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")
     preset = {} if chosen is None else presets[chosen]
@@ -94,13 +97,19 @@ def parse_override(text: str) -> dict[str, Any]:
     return parsed
 
 
-def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are merged, except that a price replaces a price; anything else replaces what was there."""
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, whole: Sequence[str] = ("price",)) -> dict[str, Any]:
+    """Tables are merged, except those named in ``whole``; anything else replaces what was there.
+
+    A price is one setting, whatever it is made of: a new one leaves nothing of the old.
+
+    >>> merge({"a": {"price": {"nats": 20}, "b": 1}}, {"a": {"price": {"nats_per_mmac": 5}}})
+    {'a': {'price': {'nats_per_mmac': 5}, 'b': 1}}
+    """
     result = dict(base)
     for key, value in changes.items():
         old = result.get(key)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping) and key != "price"
-        result[key] = merge(old, value) if both else value  # type: ignore[arg-type]
+        both = isinstance(old, Mapping) and isinstance(value, Mapping) and key not in whole
+        result[key] = merge(old, value, whole=whole) if both else value  # type: ignore[arg-type]
     return result
 
 

@@ -242,6 +242,29 @@ def test_a_dead_block_gives_exactly_nothing_and_the_others_fold_their_scale() ->
         pruner("dds-blocks", tiny_cnn()).stage(0)
 
 
+def test_options_are_those_of_the_method() -> None:
+    with pytest.raises(ConfigError, match="options.gama is no option of 'dds'; did you mean 'gamma'.; it has: gamma"):
+        pruner("dds", tiny_cnn(), method_options={"gama": 0.5})
+    with pytest.raises(ConfigError, match="'uniform'; it has none"):
+        pruner("uniform", tiny_cnn(), macs_ratio=2.0, method_options={"l1": 0.5})
+
+
+@pytest.mark.parametrize("rates", ["adam", "fixed-point"])
+def test_the_weight_of_the_divergence_is_a_price(rates: str) -> None:
+    """Half the divergence is as much as twice the evidence."""
+    options: list[dict[str, float]] = [{}, {"kl_weight": 0.5}]
+    one, half = (pruner("ibp", tiny_cnn(), rates=rates, method_options=given).stage(0) for given in options)
+    assert isinstance(one, DiracStage)
+    assert isinstance(half, DiracStage)
+    torch.testing.assert_close(half.penalty(), 0.5 * one.penalty())
+    for stage, curvature in ((one, 50.0), (half, 25.0)):
+        stage.param_groups(0.1, 1.0)
+        stage.law.curvature.fill_(curvature * (1 - MEMORY))
+        stage.law.looks += 1
+        stage.after_step()
+    torch.testing.assert_close(half.law.rate, one.law.rate)
+
+
 def test_dds_blocks_says_when_the_blocks_are_not_enough() -> None:
     model, x = models.build("resnet20-cifar").eval(), torch.randn(1, 3, 32, 32)
     found = Pruner(model, x, dataset_size=64, method="dds-blocks", price=Price(nats=20), macs_ratio=50.0)

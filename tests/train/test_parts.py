@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler, TensorDataset
 
 from rbprune.config import OptimConfig, RuntimeConfig
 from rbprune.data import TensorSource
@@ -161,3 +161,12 @@ def _ranked(classes: int, targets: list[int]) -> TensorSource:
     """Images whose pixels, taken as outputs, rank the classes by their number."""
     images = torch.arange(classes, dtype=torch.uint8).view(1, 1, 1, classes).expand(len(targets), -1, -1, -1)
     return TensorSource(images.contiguous(), torch.tensor(targets), mean=[0.5], std=[0.5])
+
+
+def test_a_loader_counts_what_its_sampler_draws() -> None:
+    data = TensorDataset(torch.zeros(1000, 2), torch.zeros(1000))
+    assert LoaderStream(DataLoader(data, batch_size=10)).size == 1000
+    assert LoaderStream(DataLoader(data, batch_size=10, sampler=SubsetRandomSampler(range(100)))).size == 100
+    shared = DistributedSampler(data, num_replicas=4, rank=0)
+    assert LoaderStream(DataLoader(data, batch_size=10, sampler=shared)).size == 1000
+    assert LoaderStream([(torch.zeros(3, 2), torch.zeros(3))] * 5).size == 15

@@ -71,11 +71,14 @@ class _AddNoise:
             spread = conv(squared, variance, None, module.stride, module.padding, module.dilation, module.groups)  # type: ignore[operator]
         else:
             spread = F.linear(squared, variance)
-        return output + torch.sqrt(spread + _TINY) * torch.randn_like(output)
+        spread = spread.float() if spread.dtype == torch.float16 else spread  # which knows no number so small
+        return output + torch.sqrt(spread + _TINY).to(output.dtype) * torch.randn_like(output)
 
 
 class _BCStage(GateStage):
     """What both priors share: the Gaussian weights."""
+
+    options = ("kl_weight",)
 
     def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
         super().__init__(graph, names, settings, remember=remember)

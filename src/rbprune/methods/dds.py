@@ -53,6 +53,7 @@ class DDSStage(GateStage):
     """Channels whose scale is exactly 0 go, the others fold it. ``gamma`` (1e-3) is the weight of the L1 penalty."""
 
     diagnostic = "minus lambda"
+    options = ("gamma",)
     law: ScaleLaw
 
     def make_law(self, channels: int) -> ScaleLaw:
@@ -74,6 +75,7 @@ class DDSBlocksStage(Stage):
     """
 
     diagnostic = "minus lambda"
+    options = ("gamma",)
     cuts_itself = True
 
     def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:

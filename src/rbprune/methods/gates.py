@@ -10,6 +10,9 @@ from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph import ChannelGraph, Site
 
+_MOST_SHAPES = 32
+"""Of tensors whose memory is kept for the next step."""
+
 
 class Law(nn.Module):
     """What multiplies each channel while a method decides about it: a number, or a distribution."""
@@ -128,6 +131,8 @@ class _ScaleChannels(torch.autograd.Function):
             return grad_x, None, None
         key = (grad.shape, grad.stride(), grad.dtype, grad.device)
         if key not in ctx.scratch:
+            if len(ctx.scratch) >= _MOST_SHAPES:  # images of any size
+                ctx.scratch.pop(next(iter(ctx.scratch)))
             ctx.scratch[key] = torch.empty_like(grad)
         product = torch.mul(grad, x, out=ctx.scratch[key])
         shared = [d for d in range(grad.dim()) if theta.shape[d] == 1]

@@ -139,6 +139,7 @@ class Slimming(RankStage):
 
     trains = True
     diagnostic = "minus |gamma|"
+    options = ("l1",)
 
     def _gamma(self, site: Site) -> Tensor:
         for part in site.parts:

@@ -49,18 +49,20 @@ class DiracStage(GateStage):
     """Rates are inferred by training; a channel goes when its rate is above the threshold (the paper: 0.5)."""
 
     diagnostic = "rate"
+    options = ("kl_weight",)
     law: DiracLaw
 
     def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
         self.threshold = 0.5 if settings.threshold is None else settings.threshold
         if not 0 < self.threshold < 1:
             raise ConfigError(f"prune.threshold is a rate between 0 and 1; {self.threshold} is not")
         self.fixed_point = settings.rates == "fixed-point"
+        if self.fixed_point and (settings.noise or self.per) == "batch":
+            raise ConfigError("prune.rates='fixed-point' looks at single examples: it needs prune.noise='example'")
+        super().__init__(graph, names, settings, remember=remember)
+        self.kl_weight = settings.options.get("kl_weight", 1.0)
         self._outputs: Any = None
         self._seeing = graph.model.register_forward_hook(self._see) if self.fixed_point else None
-        if self.fixed_point and self.gates.per == "batch":
-            raise ConfigError("prune.rates='fixed-point' looks at single examples: it needs prune.noise='example'")
         nats = [settings.price.of(graph, site) for site in self.sites]
         self.price = {site.name: (float(n.min()), float(n.max())) for site, n in zip(self.sites, nats, strict=True)}
         self.eps2 = dirac.eps2_from_nats(torch.cat(nats)).to(self.law.rate.device)
@@ -80,7 +82,7 @@ class DiracStage(GateStage):
 
     def penalty(self) -> Tensor:
         """sum_c KL(q(theta_c) || p(theta_c)) / N."""
-        return dirac.kl(self.law.rate, self.eps2).sum() / self.settings.dataset_size
+        return self.kl_weight * dirac.kl(self.law.rate, self.eps2).sum() / self.settings.dataset_size
 
     def optimizer(self, lr: float) -> torch.optim.Optimizer | None:
         """Adam on the rates, or none where they go to their fixed point."""
@@ -136,9 +138,9 @@ class DiracStage(GateStage):
         dirac.clamp_(law.rate)
 
     def _curvature(self) -> Tensor:
-        """Of the total loss in theta: as measured, or as the rates tell it."""
+        """Of the total loss in theta, for a divergence of weight 1: as measured, or as the rates tell it."""
         if self.fixed_point and self.law.looks:
-            return self.law.curvature / (1 - MEMORY**self.law.looks)
+            return self.law.curvature / (1 - MEMORY**self.law.looks) / self.kl_weight
         return dirac.resistance(self.law.rate.detach(), self.eps2)
 
     def let_go(self) -> None:

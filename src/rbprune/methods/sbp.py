@@ -37,6 +37,7 @@ class SBPStage(GateStage):
     """A channel goes when its signal-to-noise ratio is at most 1 (or the threshold); one draw per batch."""
 
     diagnostic = "minus log SNR"
+    options: ClassVar[tuple[str, ...]] = ("kl_weight",)
     per: ClassVar[Literal["example", "batch"]] = "batch"
     law: TruncatedLogNormalLaw
 
@@ -72,6 +73,7 @@ class BMRSStage(SBPStage):
     """
 
     diagnostic = "change of evidence"
+    options = ("kl_weight", "bits", "normal")
     per = "example"
 
     def judge(self) -> dict[str, Verdict]:

@@ -98,6 +98,8 @@ class Stage:
     """Whether the method has to be told how much to cut."""
     cuts_itself: ClassVar[bool] = False
     """Whether the verdict already cuts as much as was asked for."""
+    options: ClassVar[tuple[str, ...]] = ()
+    """Names that ``prune.options`` may have."""
     needs_dense: ClassVar[bool] = False
     """Whether ``observe`` compares with the network as it was before any cut."""
 

@@ -238,4 +238,6 @@ class PhaseRun:
             names = self.stage.module.state_dict()
             self.stage.module.load_state_dict({name: tensors[f"stage.{name}"] for name in names})
         if self.settling is not None:
-            self.settling.before, self.settling.calm = tensors.get("settling.before"), values["calm"]
+            before = tensors.get("settling.before")
+            self.settling.before = None if before is None else self.engine.put(before)
+            self.settling.calm = values["calm"]

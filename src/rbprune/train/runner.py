@@ -87,12 +87,24 @@ class Runner:
         self.dense = (self.graph.macs(), self.graph.params())
         self.engine = Engine(config.runtime)
         self.phases = self._phases()
+        self._rehearse()
         self.state = State()
         self.teacher: nn.Module | None = None
         self.journal = Journal(None, self.console, silent=True)
         self._current: PhaseRun | None = None
         self._resumed: tuple[Checkpoint, str, list[str]] | None = None
         self._saved = self._clock = time.monotonic()
+
+    def _rehearse(self) -> None:
+        """Begin the first stage and leave it: what a method refuses, it refuses before hours of training."""
+        if self.config.task == "train" or not len(self.pruner):
+            return
+        with torch.random.fork_rng(devices=[]):
+            stage = self.pruner.stage(0, remember=False)
+            try:
+                stage.penalty()
+            finally:
+                stage.abandon()
 
     def _phases(self) -> list[Phase]:
         config, phases = self.config, []
@@ -351,6 +363,7 @@ class Runner:
     # the end
 
     def _finish(self) -> dict[str, Any]:
+        self.engine.place(self.model)  # a run that stopped after its last phase comes straight here
         test = self.feed.test or self.feed.val
         score = self._evaluate(test) if test is not None else None
         self._tell_skipped()

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils.data import DistributedSampler
 
 from rbprune.data.order import mix
 from rbprune.data.source import Source
@@ -83,10 +84,15 @@ class LoaderStream:
         self.size = size or self._examples()
 
     def _examples(self) -> int:
-        try:
-            return len(self.loader.dataset)  # type: ignore[attr-defined]
-        except (AttributeError, TypeError):
-            return sum(_batch_size(batch) for batch in self.loader)
+        """What the sampler draws in an epoch; of one that shares the work between processes, all."""
+        sampler = getattr(self.loader, "sampler", None)
+        found = None if isinstance(sampler, DistributedSampler) else sampler
+        for sized in (found, getattr(self.loader, "dataset", None)):
+            try:
+                return len(sized)  # type: ignore[arg-type]
+            except TypeError:
+                continue
+        return sum(_batch_size(batch) for batch in self.loader)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         for index, batch in enumerate(self.loader):
