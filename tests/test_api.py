@@ -114,6 +114,20 @@ def test_several_inputs_in_order_or_by_name(method: str, named: bool) -> None:
     assert model(x, x).shape == (128, 3)
 
 
+def test_a_model_without_anything_to_train_is_refused() -> None:
+    with pytest.raises(ModelError, match="no parameter of the model can be trained"):
+        rbprune.prune(
+            tiny_cnn().requires_grad_(False), loader(64), example_inputs=stripes(2)[0], options=OPTIONS, console=quiet()
+        )
+
+
+def test_a_budget_too_small_for_a_step_is_told() -> None:
+    options = [*OPTIONS, "budget=0.01"]
+    result = rbprune.prune(trained(), loader(512), example_inputs=stripes(2)[0], options=options, console=quiet())
+    told = [event["message"] for event in result.events if event["event"] == "warning"]
+    assert any("has no training step: its epochs or the budget are too small" in message for message in told)
+
+
 def test_any_mean_loss_and_any_target() -> None:
     console = quiet()
     torch.manual_seed(0)

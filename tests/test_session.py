@@ -25,6 +25,7 @@ from rbprune.recipe import load_recipe
 from rbprune.session import resume, start
 from rbprune.train.interrupt import Interrupted
 from rbprune.train.runner import Runner
+from rbprune.train.summary import summarise
 
 QUICK = [
     "data.limit=640",
@@ -228,6 +229,19 @@ def test_what_a_method_cannot_use_is_refused_before_anything_is_written(
     with pytest.raises(RbpruneError, match=message):
         start(load_recipe("demo", given), tmp_path / "run", console=quiet())
     assert not (tmp_path / "run").exists()
+
+
+def test_a_signal_at_the_very_end_lets_the_run_be_whole_and_stops_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return summarise(*args, **kwargs)
+
+    monkeypatch.setattr("rbprune.train.runner.summarise", interrupted)
+    with pytest.raises(Interrupted, match="interrupted at its end; the run in .* is complete"):
+        start(load_recipe("demo", QUICK), tmp_path / "run", console=quiet())
+    assert (tmp_path / "run" / "summary.json").is_file()
 
 
 def test_killed_before_the_first_checkpoint_it_starts_again(whole: Path, tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ def _read(recipe: str) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file."""
-    return _parse(path.read_text(), str(path))
+    try:
+        return _parse(path.read_text("utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8, as TOML must be: {error}") from error
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from rbprune.recipe import build_config, read_toml, to_toml
 from rbprune.report.events import read_events
 from rbprune.report.html import write_report
 from rbprune.train.checkpoint import load_checkpoint
+from rbprune.train.interrupt import Interrupted
 from rbprune.train.runner import CHECKPOINTS, Runner
 from rbprune.train.state import Feed
 from rbprune.train.stream import SourceStream
@@ -141,4 +142,6 @@ def complete(runner: Runner, folder: Path) -> dict[str, Any]:
         write_atomic(folder / "summary.json", json.dumps(summary, indent=2))
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     runner.engine.wait()  # whoever asks for the summary next will find it
+    if runner.asked_to_stop is not None:
+        raise Interrupted(runner.asked_to_stop, f"interrupted at its end; the run in {folder} is complete")
     return summary

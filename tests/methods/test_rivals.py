@@ -265,6 +265,18 @@ def test_the_weight_of_the_divergence_is_a_price(rates: str) -> None:
     torch.testing.assert_close(half.law.rate, one.law.rate)
 
 
+def test_dds_in_a_loop_of_ones_own_reaches_zeros_by_its_own_optimizer() -> None:
+    stage = pruner("dds", tiny_cnn(), method_options={"gamma": 1.0}).stage(0)
+    assert len(stage.param_groups(0.1, 0.1)) == 1, "plain steps would never make a scale 0"
+    optimizer = stage.optimizer(0.1)
+    assert optimizer is not None
+    for _ in range(20):
+        for parameter in stage.law.parameters():  # type: ignore[attr-defined]
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+    assert all(bool(verdict.redundant.all()) for verdict in stage.judge().values())
+
+
 def test_dds_blocks_says_when_the_blocks_are_not_enough() -> None:
     model, x = models.build("resnet20-cifar").eval(), torch.randn(1, 3, 32, 32)
     found = Pruner(model, x, dataset_size=64, method="dds-blocks", price=Price(nats=20), macs_ratio=50.0)

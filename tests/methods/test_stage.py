@@ -12,7 +12,11 @@ from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.methods import Settings
 from rbprune.methods.rbp import DiracStage
+from rbprune.methods.stage import GateStage
 from tests.networks import relative_error, scramble, stripes, tiny_cnn
+
+KEEP_ALL = {"ibp": 0.999, "sbp": 1e-9, "bmrs": 1e9, "bc": 1e9, "bc-gnj": 1e9, "dds": None}
+"""Thresholds, in each method's own unit, at which nothing goes."""
 
 
 def stage_of(model: nn.Module, names: list[str], example: Tensor, **options: object) -> DiracStage:
@@ -81,6 +85,23 @@ def test_evaluation_uses_the_mean_and_folding_makes_it_the_weights_own() -> None
     assert all(before == after for before, after in plan.channels.values())
     assert not model._forward_pre_hooks
     assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("method", ["ibp", "sbp", "bmrs", "bc", "bc-gnj", "dds"])
+def test_every_methods_factors_are_folded_as_evaluation_uses_them(method: str) -> None:
+    model = scramble(tiny_cnn()).eval()
+    x = torch.randn(3, 1, 8, 8, dtype=torch.float64)
+    stage = Pruner(model, x, dataset_size=64, method=method, price=Price(nats=20), threshold=KEEP_ALL[method]).stage(0)
+    assert isinstance(stage, GateStage)
+    with torch.no_grad():
+        plain = model(x)
+        for parameter in stage.law.parameters():
+            parameter.add_(0.3 * torch.rand_like(parameter))
+        evaluated = model(x)
+        assert relative_error(plain, evaluated) > 1e-3, "the factors change nothing, so this shows nothing"
+        channels = stage.finish(batches=[]).channels
+        assert relative_error(evaluated, model(x)) < 1e-6
+    assert all(before == after for before, after in channels.values())
 
 
 def test_the_cut_is_thresholding_the_noise() -> None:

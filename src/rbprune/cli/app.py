@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
         if is_main():
             _complain(str(stop))
         sys.exit(stop.exit_code)
-    except RbpruneError as error:
+    except (RbpruneError, OSError) as error:
         _complain(f"error: {error}")
         sys.exit(1)
 

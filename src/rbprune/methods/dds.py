@@ -62,6 +62,10 @@ class DDSStage(GateStage):
     def optimizer(self, lr: float) -> torch.optim.Optimizer:
         return AcceleratedProximal(self.law.parameters(), lr, self.settings.options.get("gamma", 1e-3))
 
+    def param_groups(self, lr: float, rate_lr: float, **options: Any) -> list[dict[str, Any]]:
+        """Of the weights alone: the scales need the optimizer that makes them sparse, ``stage.optimizer(rate_lr)``."""
+        return super().param_groups(lr, rate_lr, **options)[:1]
+
     def judge(self) -> dict[str, Verdict]:
         scales = self.split(self.law.scale.detach())
         return {name: Verdict(-scale, scale == 0, scale) for name, scale in scales.items()}
@@ -101,6 +105,8 @@ class DDSBlocksStage(Stage):
 
     def optimizer(self, lr: float) -> torch.optim.Optimizer:
         return AcceleratedProximal(self.law.parameters(), lr, self.settings.options.get("gamma", 0.01))
+
+    param_groups = DDSStage.param_groups
 
     def judge(self) -> dict[str, Verdict]:
         scales = dict(zip(self.blocks, self.law.scale.detach().cpu().tolist(), strict=True))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from rbprune.config import RuntimeConfig
+from rbprune.errors import ConfigError
 
 
 class Engine:
@@ -26,9 +27,12 @@ class Engine:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             devices, nodes = _processes(config)
-            self.fabric = Fabric(
-                accelerator=config.accelerator, devices=devices, num_nodes=nodes, precision=config.precision
-            )
+            try:
+                self.fabric = Fabric(
+                    accelerator=config.accelerator, devices=devices, num_nodes=nodes, precision=config.precision
+                )
+            except (RuntimeError, ValueError) as error:
+                raise ConfigError(f"runtime.accelerator={config.accelerator!r} cannot be used: {error}") from error
             if devices * nodes > 1:
                 self.fabric.launch()
 

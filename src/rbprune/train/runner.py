@@ -19,6 +19,7 @@ from torch import nn
 from rbprune.artifact import state_tensors
 from rbprune.config import Config, PruneConfig
 from rbprune.data.order import mix
+from rbprune.errors import ModelError
 from rbprune.modes import modes_kept
 from rbprune.pruner import Pruner
 from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
@@ -81,6 +82,8 @@ class Runner:
         self.config, self.model, self.feed, self.loss_fn, self.folder = config, model, feed, loss_fn, folder
         self.command, self.console = command or [], console or Console(stderr=True)
         prune = config.prune
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ModelError("no parameter of the model can be trained: all have requires_grad=False")
         self.dataset_size = feed.train(prune.batch_size).size
         self.pruner = make_pruner(prune, model, example_inputs, self.dataset_size)
         self.graph = self.pruner.graph
@@ -90,6 +93,8 @@ class Runner:
         self._rehearse()
         self.state = State()
         self.teacher: nn.Module | None = None
+        self.asked_to_stop: int | None = None
+        """A signal that came when there was nothing left to interrupt."""
         self.journal = Journal(None, self.console, silent=True)
         self._current: PhaseRun | None = None
         self._resumed: tuple[Checkpoint, str, list[str]] | None = None
@@ -134,7 +139,9 @@ class Runner:
                     self.journal.progress.stages(len(self.phases))
                     while self.state.phase < len(self.phases):
                         self._run_phase(self.phases[self.state.phase], signals)
-                return self._finish()
+                summary = self._finish()
+                self.asked_to_stop = signals.received
+                return summary
         finally:
             if self._current is not None and self._current.stage is not None:
                 self._current.stage.abandon()
@@ -171,6 +178,8 @@ class Runner:
         if phase.kind != "pretrain" and not self.state.started:
             self._start()
         self._current = current = self._begin(phase)
+        if current.stage is not None and current.stage.trains and not current.steps:
+            self.journal.warn(f"stage {phase.stage} has no training step: its epochs or the budget are too small")
         price = self._price_of_an_epoch(phase) / current.stream.steps
         began = time.monotonic()
         while True:
