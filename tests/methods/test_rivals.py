@@ -277,6 +277,17 @@ def test_dds_in_a_loop_of_ones_own_reaches_zeros_by_its_own_optimizer() -> None:
     assert all(bool(verdict.redundant.all()) for verdict in stage.judge().values())
 
 
+def test_precision_of_bmrs_has_bounds_and_a_layer_of_zeros_has_a_ranking() -> None:
+    for bits in (0.0, 29.0):
+        with pytest.raises(ConfigError, match="prune.options.bits is a precision above 0 and up to 28 bits"):
+            pruner("bmrs", tiny_cnn(), method_options={"bits": bits}).stage(0)
+    pruner("bmrs", tiny_cnn(), method_options={"bits": 28.0}).stage(0).judge()
+    model = tiny_cnn()
+    nn.init.zeros_(model[0].weight)  # type: ignore[arg-type]
+    values = pruner("l1", model, macs_ratio=2.0).stage(0).judge()["0"].value
+    assert bool(values.isfinite().all())
+
+
 def test_dds_blocks_says_when_the_blocks_are_not_enough() -> None:
     model, x = models.build("resnet20-cifar").eval(), torch.randn(1, 3, 32, 32)
     found = Pruner(model, x, dataset_size=64, method="dds-blocks", price=Price(nats=20), macs_ratio=50.0)

@@ -61,7 +61,7 @@ class L1(RankStage):
 
     def score(self, site: Site) -> Tensor:
         norms = filter_norms(self.graph, site)
-        return norms / norms.mean()
+        return norms / norms.mean().clamp_min(torch.finfo(norms.dtype).tiny)  # a layer may be all zero
 
 
 class UniformL1(RankStage):

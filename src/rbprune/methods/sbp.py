@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 import torch
@@ -9,9 +10,13 @@ from torch import Tensor, nn
 
 from rbprune.bayes import reduction
 from rbprune.bayes import truncated_lognormal as tln
+from rbprune.errors import ConfigError
+from rbprune.graph import ChannelGraph
 from rbprune.methods.gates import Law
-from rbprune.methods.stage import GateStage, Verdict
+from rbprune.methods.stage import GateStage, Settings, Verdict
 
+MOST_BITS = int(-tln.LOW / math.log(2))
+"""The noise's range ends at exp(-20), so nothing lies below 2^-29."""
 EVEN = 0.01
 """A change of evidence this small counts as none: a posterior that has become the prior never quite reaches 0, because
 log sigma ends at 5."""
@@ -75,6 +80,12 @@ class BMRSStage(SBPStage):
     diagnostic = "change of evidence"
     options = ("kl_weight", "bits", "normal")
     per = "example"
+
+    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
+        bits = settings.options.get("bits", reduction.BITS)
+        if not 0 < bits <= MOST_BITS:
+            raise ConfigError(f"prune.options.bits is a precision above 0 and up to {MOST_BITS} bits; {bits:g} is not")
+        super().__init__(graph, names, settings, remember=remember)
 
     def judge(self) -> dict[str, Verdict]:
         options, mu, log_sigma = self.settings.options, self.law.mu.double(), self.law.log_sigma.double()
