@@ -49,11 +49,20 @@ class AcceleratedProximal(torch.optim.Optimizer):
                     p.copy_(new)
 
 
-class DDSStage(GateStage):
+class _Sparse(Stage):
+    """Scales that become exactly 0."""
+
+    options = ("gamma",)
+
+    def param_groups(self, lr: float, rate_lr: float, **options: Any) -> list[dict[str, Any]]:
+        """Of the weights alone: the scales need the optimizer that makes them sparse, ``stage.optimizer(rate_lr)``."""
+        return super().param_groups(lr, rate_lr, **options)[:1]
+
+
+class DDSStage(_Sparse, GateStage):
     """Channels whose scale is exactly 0 go, the others fold it. ``gamma`` (1e-3) is the weight of the L1 penalty."""
 
     diagnostic = "minus lambda"
-    options = ("gamma",)
     law: ScaleLaw
 
     def make_law(self, channels: int) -> ScaleLaw:
@@ -62,16 +71,12 @@ class DDSStage(GateStage):
     def optimizer(self, lr: float) -> torch.optim.Optimizer:
         return AcceleratedProximal(self.law.parameters(), lr, self.settings.options.get("gamma", 1e-3))
 
-    def param_groups(self, lr: float, rate_lr: float, **options: Any) -> list[dict[str, Any]]:
-        """Of the weights alone: the scales need the optimizer that makes them sparse, ``stage.optimizer(rate_lr)``."""
-        return super().param_groups(lr, rate_lr, **options)[:1]
-
     def judge(self) -> dict[str, Verdict]:
         scales = self.split(self.law.scale.detach())
         return {name: Verdict(-scale, scale == 0, scale) for name, scale in scales.items()}
 
 
-class DDSBlocksStage(Stage):
+class DDSBlocksStage(_Sparse):
     """Scales of whole residual blocks: r + lambda F(r), for blocks whose shortcut is the identity.
 
     A block of scale 0 is cut to one channel per layer, and its last layer gives exactly 0, so that class and names of
@@ -79,7 +84,6 @@ class DDSBlocksStage(Stage):
     """
 
     diagnostic = "minus lambda"
-    options = ("gamma",)
     cuts_itself = True
 
     def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
@@ -105,8 +109,6 @@ class DDSBlocksStage(Stage):
 
     def optimizer(self, lr: float) -> torch.optim.Optimizer:
         return AcceleratedProximal(self.law.parameters(), lr, self.settings.options.get("gamma", 0.01))
-
-    param_groups = DDSStage.param_groups
 
     def judge(self) -> dict[str, Verdict]:
         scales = dict(zip(self.blocks, self.law.scale.detach().cpu().tolist(), strict=True))
