@@ -24,7 +24,8 @@ from rbprune.train.interrupt import Interrupted
 
 Summaries = Mapping[str, dict[str, Any]]
 """What each run came to, by the paper's name for its method."""
-_TOLD = ("model.classes", "model.input_shape", "model.weights")
+_FILLED = ("model.classes", "model.input_shape", "model.weights")
+"""Settings that a run knows only once it has begun, where nobody gave them."""
 ROUNDS = 50
 """Of timing, as in the paper."""
 
@@ -88,14 +89,14 @@ def _one(work: Work, folder: Path, overrides: Sequence[str], console: Console, c
 
 
 def _other_settings(work: Work, folder: Path, overrides: Sequence[str]) -> list[str]:
-    """Where the run that is there already differs from the one asked for; what its data told it is no difference."""
+    """Where the run that is there already differs from the one asked for."""
     path = folder / work.name / "config.toml"
     wanted = load_recipe(work.recipe, [*work.overrides, *overrides])
     if not path.is_file():
         return []
     there = build_config(read_toml(path), where=str(path), applied=True)
     before, now = flat(there.model_dump()), flat(wanted.model_dump())
-    keys = [key for key in now if before.get(key) != now[key] and key not in _TOLD]
+    keys = [key for key in now if before.get(key) != now[key] and not (now[key] is None and key in _FILLED)]
     changed = ", ".join(f"{key} = {before.get(key)} (asked for: {now[key]})" for key in keys)
     return [f"{work.name}: made before, with {changed}"] if changed else []
 
