@@ -245,6 +245,20 @@ def test_bad_input_is_named() -> None:
         rbprune.prune(tiny_cnn(), [(x, y)], example_inputs=x[:2], method="rpb", console=quiet())
 
 
+def test_weights_that_cannot_be_read_leave_the_model_whole(tmp_path: Path) -> None:
+    x = stripes(2)[0]
+    result = rbprune.prune(trained(), loader(256), example_inputs=x, options=OPTIONS, console=quiet())
+    folder = result.save(tmp_path / "out")
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:-10])
+    fresh = tiny_cnn()
+    with pytest.raises(ModelError, match="cannot be read"):
+        rbprune.load(folder, fresh)
+    assert [p.shape for p in fresh.parameters()] == [p.shape for p in tiny_cnn().parameters()]
+    (folder / "model.safetensors").write_bytes(whole)
+    assert torch.equal(rbprune.load(folder, fresh).eval()(x), result.model.eval()(x))
+
+
 def test_loading_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no plan\.json: it is no finished run"):
         rbprune.load(tmp_path, tiny_cnn())
@@ -253,5 +267,5 @@ def test_loading_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="position|does not fit"):
         rbprune.load(tmp_path / "run", tiny_cnn(3))
     (tmp_path / "run" / "model.safetensors").write_bytes(b"rubbish")
-    with pytest.raises(ModelError, match="does not fit"):
+    with pytest.raises(ModelError, match="cannot be read"):
         rbprune.load(tmp_path / "run", tiny_cnn())

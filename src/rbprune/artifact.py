@@ -37,9 +37,13 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
     for name in (PLAN, WEIGHTS):
         if not (folder / name).is_file():
             raise ModelError(f"{folder} has no {name}: it is no finished run; 'rbprune resume {folder}' finishes one")
+    try:
+        weights = load_file(folder / WEIGHTS)  # before the model is cut: it stays whole if they cannot be read
+    except SafetensorError as error:
+        raise ModelError(f"{folder / WEIGHTS} cannot be read: {error}; copy it anew, or repeat the run") from error
     apply_plan(model, Plan.from_json((folder / PLAN).read_text()))
     try:
-        model.load_state_dict(load_file(folder / WEIGHTS))
-    except (RuntimeError, SafetensorError) as error:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
         raise ModelError(f"{folder / WEIGHTS} does not fit this {type(model).__name__}: {error}") from error
     return model

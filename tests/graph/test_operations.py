@@ -313,6 +313,58 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]]
         (3, 5, 5),
         {"a": 6},
     ),
+    "concatenation in space": (
+        lambda: Net(
+            lambda n, x: n.c(torch.cat([n.a(x), n.b(x)], 2).flatten(1)), a=conv(3, 6), b=conv(3, 6), c=nn.Linear(300, 2)
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "concatenation in space, normalised": (
+        lambda: Net(
+            lambda n, x: n.c(n.norm(torch.cat([n.a(x).amax(-1), n.b(x).amax(-1)], -1).flatten(1))),
+            a=conv(3, 6),
+            b=conv(3, 6),
+            norm=nn.BatchNorm1d(60),
+            c=nn.Linear(60, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "concatenation in space with the input": (
+        lambda: Net(
+            lambda n, x: n.c(torch.cat([n.b(n.a(x)), x], 2).flatten(1)), a=conv(3, 6), b=conv(6, 3), c=nn.Linear(150, 2)
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "interleaved": (
+        lambda: Net(
+            lambda n, x: n.c(torch.stack([n.a(x), n.b(x)], 2).flatten(1, 2)), a=conv(3, 6), b=conv(3, 6), c=conv(12, 2)
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "stacked at the end": (
+        lambda: Net(
+            lambda n, x: n.c(torch.stack([n.a(x).mean((2, 3)), n.b(x).mean((2, 3))], -1).flatten(1)),
+            a=conv(3, 6),
+            b=conv(3, 6),
+            c=nn.Linear(12, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "squeezed channels": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(n.a(x)).squeeze(1).mean((-2, -1), keepdim=True).flatten(1)),
+            a=conv(3, 6),
+            b=conv(6, 3),
+            c=nn.Linear(3, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
     "maximum": (
         lambda: Net(lambda n, x: n.c(torch.maximum(n.a(x), n.b(x))), a=conv(3, 6), b=conv(3, 6), c=conv(6, 2)),
         (3, 5, 5),

@@ -215,6 +215,31 @@ def test_bad_requests_change_nothing() -> None:
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize("kind", ["SGD", "AdamW", "Adafactor", "RMSprop", "NAdam"])
+def test_optimizers_go_on_after_a_cut(kind: str) -> None:
+    model, x = tiny_cnn(), torch.randn(4, 1, 8, 8)
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, **({"momentum": 0.9} if kind == "SGD" else {}))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+
+    step()
+    trace(model, x).remove({"0": [1], "4": [0, 2], "8": [3]}, optimizer=optimizer)
+    weights = [p for p in model.parameters() if p.dim() > 1]
+    before = [p.detach().clone() for p in weights]
+    step()
+    assert not any(torch.equal(old, new) for old, new in zip(before, weights, strict=True))
+
+
+def test_an_optimizer_that_cannot_follow_is_refused() -> None:
+    model, x = tiny_cnn(), torch.randn(4, 1, 8, 8)
+    with pytest.raises(ModelError, match="LBFGS holds parameters where a cut cannot follow"):
+        trace(model, x).remove({"0": [1]}, optimizer=torch.optim.LBFGS(model.parameters()))
+    assert model[0].out_channels == 6
+
+
 def test_optimizer_state_follows() -> None:
     model = tiny_cnn()
     optimizer = torch.optim.Adam(model.parameters())

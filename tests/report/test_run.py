@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rbprune.report.charts import curves
 from rbprune.report.run import gather
 
 
@@ -14,6 +15,13 @@ def test_what_a_resumed_run_repeats_counts_once() -> None:
     run = gather(events)
     assert [event["loss"] for event in run.epochs] == [1.0, 0.8]
     assert run.resumes == 1 and not run.finished
+
+
+def test_the_dense_error_is_known_before_the_run_is_done() -> None:
+    run = gather([{"event": "start"}, {"event": "dense", "error_before": 5.55}, epoch(1, val_error=7.0)])
+    assert run.start["error_before"] == 5.55
+    (chart, *_) = curves(run)
+    assert "dense model 5.55 %" in chart.drawing
 
 
 def test_a_new_start_begins_a_new_run() -> None:

@@ -143,6 +143,8 @@ class ChannelGraph:
 
     def remove(self, drop: Mapping[str, Sequence[int]], *, optimizer: torch.optim.Optimizer | None = None) -> Plan:
         """Remove channels physically and in place; the optimizer's state follows. Returns the plan so far."""
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ModelError("LBFGS holds parameters where a cut cannot follow; make a new one after it")
         checked = {name: self._check(self[name], channels) for name, channels in drop.items()}
         stays: dict[tuple[str, Role], Tensor] = {}
         for name, gone in checked.items():

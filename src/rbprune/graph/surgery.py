@@ -114,6 +114,11 @@ def set_width(module: Any, role: Role, width: int) -> None:
         module.channels = width
 
 
+def _is_along(value: Any, old: Tensor, dim: int) -> bool:
+    """Whether a part of an optimizer's state has the parameter's channels in its dimension (sums over others count)."""
+    return isinstance(value, Tensor) and value.dim() == old.dim() and value.shape[dim] == old.shape[dim]
+
+
 def _follow(optimizer: torch.optim.Optimizer, old: Tensor, new: nn.Parameter, dim: int, keep: Tensor) -> None:
     """Put ``new`` where the optimizer held ``old``, with its state cut likewise."""
     for group in optimizer.param_groups:
@@ -121,6 +126,5 @@ def _follow(optimizer: torch.optim.Optimizer, old: Tensor, new: nn.Parameter, di
     if old in optimizer.state:
         state = optimizer.state.pop(old)
         optimizer.state[new] = {
-            key: value.index_select(dim, keep) if isinstance(value, Tensor) and value.shape == old.shape else value
-            for key, value in state.items()
+            key: value.index_select(dim, keep) if _is_along(value, old, dim) else value for key, value in state.items()
         }

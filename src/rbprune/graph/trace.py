@@ -77,6 +77,7 @@ def _graphs(walk: Walk, model: nn.Module, inputs: Any) -> list[fx.Graph]:
     """The network in evaluation and, where it is another one (auxiliary heads), in training."""
     found: list[fx.Graph] = []
     tensors = tuple(value for value in tree_leaves(inputs) if isinstance(value, Tensor))
+    walk.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
     for training in (False, True):
         hooked = find_hooks(model)
         with untouched(model, training=training):

@@ -23,7 +23,9 @@ class Walk:
         self.axes: dict[tuple[str, Role], Axis] = {}
         self.makers: dict[str, fx.Node] = {}
         self.applied: dict[str, int] = {}
-        """How many output positions each weighted layer computes for one example."""
+        """At how many places each weighted layer is used for one example."""
+        self.batch = 1
+        """Examples in the input that is followed."""
         self.bound: dict[int, str] = {}
         """Tensors (by id) that something without a rule uses, each with the reason."""
         self.counts: dict[fx.Node, Any] = {}

@@ -83,7 +83,8 @@ def gather(events: list[dict[str, Any]]) -> Run:
     kinds: dict[str, list[Event]] = {}
     for event in timeline:
         kinds.setdefault(event["event"], []).append(event)
-    start: Event = kinds.get("start", [{}])[-1]
+    dense: Event = kinds.get("dense", [{}])[-1]
+    start: Event = {"error_before": dense.get("error_before"), **kinds.get("start", [{}])[-1]}
     done: Event = kinds.get("done", [{}])[-1]
     stages, summary = kinds.get("stage", []), mapping(done.get("summary"))
     return Run(

@@ -31,9 +31,10 @@ def _make(walk: Walk, node: fx.Node, name: str, width: int, tensors: tuple[tuple
     return made
 
 
-def _applied(walk: Walk, node: fx.Node, name: str, dim: int) -> None:
-    shape = node.meta["like"].shape
-    count = shape[1:].numel() // shape[dim]
+def _applied(walk: Walk, node: fx.Node, name: str, dim: int, at: Tensor | None = None) -> None:
+    """Count the places where a layer's weights are used: those of its output, or of ``at``."""
+    shape = (node.meta["like"] if at is None else at).shape
+    count = max(1, shape.numel() // shape[dim] // walk.batch)
     walk.applied[name] = walk.applied.get(name, 0) + count
 
 
@@ -51,8 +52,8 @@ def convolution(walk: Walk, node: fx.Node, module: _ConvNd, x: Tensor, *rest: An
     name = str(node.target)
     if x.dim() != len(module.kernel_size) + 2:
         return walk.refuse(node, (x,), f"{walk.describe(node)} of an input without a batch dimension has no rule")
-    _applied(walk, node, name, 1)
     transposed = isinstance(module, _ConvTransposeNd)
+    _applied(walk, node, name, 1, x if transposed else None)  # each input of a transposed one meets all its weights
     source = _source(walk, node, x, 1)
     if module.groups > 1 and module.groups == module.in_channels and not transposed:
         return spread(_depthwise(walk, name, module, source), 1, node.meta["like"].shape)

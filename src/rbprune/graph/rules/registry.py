@@ -48,10 +48,11 @@ BY_NAME: dict[str, Rule] = {
         "floordiv mod eq ne lt le gt ge not_ and_ or_ is_ size dim numel len getattr _assert int max min",
         elementwise.plain,
     ),
-    **_words("permute transpose t unsqueeze movedim swapaxes swapdims stack", shape.same),
+    **_words("permute transpose t unsqueeze movedim swapaxes swapdims", shape.same),
     **_words("view reshape", shape.reshape),
     **_words("cat concat concatenate", shape.concatenate),
     **{
+        "stack": shape.stack,
         "normalize": elementwise.normalize,
         "flatten": shape.flatten,
         "chunk": shape.chunk,

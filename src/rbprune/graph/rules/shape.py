@@ -30,8 +30,8 @@ def flatten(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> 
 
 
 def flatten_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module."""
-    return module(x)
+    """The same as a module, but without its hooks."""
+    return x.flatten(module.start_dim, module.end_dim)  # type: ignore[arg-type]
 
 
 def reshape(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -67,6 +67,8 @@ def _is_size(node: Any) -> bool:
         return node.args[1] == "shape"
     if node.target is operator.floordiv and isinstance(node.args[1], fx.Node):
         return False
+    if node.target is operator.mul and any(a.target is operator.floordiv for a in node.all_input_nodes):
+        return False  # c // 4 * 2 is no fixed share of c
     if node.target in (operator.floordiv, operator.mul, operator.getitem):
         return all(_is_size(a) for a in node.all_input_nodes)
     return False
@@ -121,7 +123,11 @@ def getitem(walk: Walk, node: fx.Node, x: Any, index: Any) -> Any:
     for part in parts:
         if part is None:
             continue
-        if not isinstance(part, slice | int) or (varies(x, d) and not _takes_all(part, x.shape[d])):
+        if (
+            not isinstance(part, slice | int)
+            or isinstance(part, bool)
+            or (varies(x, d) and not _takes_all(part, x.shape[d]))
+        ):
             return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
         d += 1
     return x[index]
@@ -154,12 +160,27 @@ def unbind(walk: Walk, node: fx.Node, x: Tensor, dim: int = 0) -> Any:
 
 
 def concatenate(walk: Walk, node: fx.Node, tensors: Any, dim: int = 0, **kwargs: Any) -> Any:
-    """Concatenation: the identities one after another."""
+    """Concatenation: the identities one after another; along another dimension all must lose the same channels."""
     dim = kwargs.get("axis", dim) % tensors[0].dim()
     vectors = [along(t, dim) for t in tensors]
     if all(v is not None for v in vectors):
         return spread(torch.cat([v for v in vectors if v is not None]), dim, node.meta["like"].shape)
+    _bind(walk, node, [t.narrow(dim, 0, 1) for t in tensors])
     return torch.cat(list(tensors), dim)
+
+
+def stack(walk: Walk, node: fx.Node, tensors: Any, dim: int = 0) -> Any:
+    """Tensors side by side in a new dimension: they must have the same shape, so they lose the same channels."""
+    _bind(walk, node, list(tensors))
+    return torch.stack(list(tensors), dim)
+
+
+def _bind(walk: Walk, node: fx.Node, tensors: list[Tensor]) -> None:
+    """Make tensors lose the same channels, place by place."""
+    first, *others = tensors
+    for other in others:
+        walk.ids.merge(first, other)
+        freeze_partners(walk, node, first, other)
 
 
 def pad(walk: Walk, node: fx.Node, x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:
@@ -217,6 +238,10 @@ def squeeze(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> 
     """squeeze of dimensions that are named: without, the channels would go too when only one is left."""
     if not args and not kwargs and any(varies(x, d) for d in range(x.dim())):
         return walk.refuse(node, (x,), "squeeze() would drop the dimension of a single channel: name the dimension")
+    named = args or tuple(kwargs.values())
+    dims = [d for given in named for d in (given if isinstance(given, tuple | list) else (given,))]
+    if any(varies(x, d) for d in dims):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} would drop the dimension of a single channel")
     return x.squeeze(*args, **kwargs)
 
 
