@@ -313,6 +313,31 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]]
         (3, 5, 5),
         {"a": 6},
     ),
+    "scaled by a width": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(n.a(x) / n.a.out_channels**0.5).relu()), a=conv(3, 6), b=conv(6, 5), c=conv(5, 2)
+        ),
+        (3, 5, 5),
+        {"b": 5},
+    ),
+    "scaled by the width it reads": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(n.a(x) * n.b.in_channels**-0.5).relu()), a=conv(3, 6), b=conv(6, 5), c=conv(5, 2)
+        ),
+        (3, 5, 5),
+        {"b": 5},
+    ),
+    "scaled by normalised features": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(n.norm(n.a(x)) / n.norm.num_features).relu()),
+            a=conv(3, 6),
+            norm=nn.BatchNorm2d(6),
+            b=conv(6, 5),
+            c=conv(5, 2),
+        ),
+        (3, 5, 5),
+        {"b": 5},
+    ),
     "concatenation in space": (
         lambda: Net(
             lambda n, x: n.c(torch.cat([n.a(x), n.b(x)], 2).flatten(1)), a=conv(3, 6), b=conv(3, 6), c=nn.Linear(300, 2)

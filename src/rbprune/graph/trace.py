@@ -23,6 +23,7 @@ from rbprune.graph.rules.layers import parameter
 from rbprune.graph.shapes import note_shapes
 from rbprune.graph.sites import Site, collect
 from rbprune.graph.walk import Walk
+from rbprune.graph.widths import Reads, freeze_read, reads
 from rbprune.inputs import arguments
 
 
@@ -40,12 +41,13 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     """
     _check(model, keep)
     walk = Walk(model, tuple(keep))
-    graphs = _graphs(walk, model, arguments(example_inputs))
+    graphs, asked = _graphs(walk, model, arguments(example_inputs))
     for graph in graphs:
         _walk(walk, graph)
         if graph is graphs[0]:
             applied = dict(walk.applied)
     freeze_bound(walk)
+    freeze_read(walk, asked)
     component = walk.ids.components()
     sites = collect(walk.axes.values(), component)
     blocks = _mark_residual(sites, walk, component, graphs[0])
@@ -73,21 +75,24 @@ def _is_wrapper(model: nn.Module) -> bool:
     return type(model).__module__.startswith(("torch.nn.parallel", "torch._dynamo"))
 
 
-def _graphs(walk: Walk, model: nn.Module, inputs: Any) -> list[fx.Graph]:
-    """The network in evaluation and, where it is another one (auxiliary heads), in training."""
+def _graphs(walk: Walk, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], Reads]:
+    """The network in evaluation and, where it is another one (auxiliary heads), in training; the widths it reads."""
     found: list[fx.Graph] = []
+    asked: Reads = []
     tensors = tuple(value for value in tree_leaves(inputs) if isinstance(value, Tensor))
     walk.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
     for training in (False, True):
         hooked = find_hooks(model)
         with untouched(model, training=training):
-            graph = follow(model, inputs, hooked)
+            with reads(model) as noted:
+                graph = follow(model, inputs, hooked)
+            asked += noted
             if found and _text(graph) == _text(found[0]):
                 continue
             note_shapes(model, graph, tensors)
             judge(walk, hooked)
             found.append(graph)
-    return found
+    return found, asked
 
 
 def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:
