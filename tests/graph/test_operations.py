@@ -345,6 +345,17 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]]
         (3, 5, 5),
         {"a": 6},
     ),
+    "concatenation in space before a convolution": (
+        lambda: Net(
+            lambda n, x: n.c(torch.cat([n.a(x), n.b(x)], 3) * torch.sigmoid(n.d(torch.cat([x, x], 3)))),
+            a=conv(3, 6),
+            b=conv(3, 6),
+            c=conv(6, 2),
+            d=conv(3, 6),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
     "concatenation in space, normalised": (
         lambda: Net(
             lambda n, x: n.c(n.norm(torch.cat([n.a(x).amax(-1), n.b(x).amax(-1)], -1).flatten(1))),

@@ -165,14 +165,17 @@ def concatenate(walk: Walk, node: fx.Node, tensors: Any, dim: int = 0, **kwargs:
     vectors = [along(t, dim) for t in tensors]
     if all(v is not None for v in vectors):
         return spread(torch.cat([v for v in vectors if v is not None]), dim, node.meta["like"].shape)
-    _bind(walk, node, [t.narrow(dim, 0, 1) for t in tensors])
-    return torch.cat(list(tensors), dim)
+    parts = [t.narrow(dim, 0, 1) for t in tensors]
+    _bind(walk, node, parts)
+    if any(varies(t, dim) for t in tensors):
+        return torch.cat(list(tensors), dim)
+    return parts[0].expand(node.meta["like"].shape)  # bound, they are all the same
 
 
 def stack(walk: Walk, node: fx.Node, tensors: Any, dim: int = 0) -> Any:
     """Tensors side by side in a new dimension: they must have the same shape, so they lose the same channels."""
     _bind(walk, node, list(tensors))
-    return torch.stack(list(tensors), dim)
+    return tensors[0].unsqueeze(dim).expand(node.meta["like"].shape)
 
 
 def _bind(walk: Walk, node: fx.Node, tensors: list[Tensor]) -> None:
