@@ -13,7 +13,7 @@ from rbprune import trace
 from tests.networks import scramble
 
 from .hostile import check_exact, image, same, snapshot
-from .test_operations import conv
+from .operations import conv
 
 
 def logs(log: list[float]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from rbprune.errors import ModelError, UnprunableError
 from tests.networks import scramble
 
 from .hostile import check_exact, image, same, snapshot
-from .test_operations import Net, conv
+from .operations import Net, conv
 
 Make = Callable[[], nn.Module]
 

@@ -14,7 +14,7 @@ from rbprune.errors import UnprunableError
 from tests.networks import scramble
 
 from .hostile import check_exact, image, same, snapshot
-from .test_operations import Net, conv
+from .operations import Net, conv
 
 
 def in_place_sum(n: Net, x: Tensor) -> Tensor:

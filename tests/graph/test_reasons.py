@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rbprune import trace
 
-from .test_operations import Net, conv
+from .operations import Net, conv
 
 
 def nhwc(x: Tensor) -> Tensor:

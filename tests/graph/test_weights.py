@@ -14,7 +14,7 @@ from rbprune import trace
 from tests.networks import random_drop, relative_error, scramble
 
 from .hostile import check_exact, image, same, snapshot
-from .test_operations import Net, conv
+from .operations import Net, conv
 
 
 def weight_normed(norm: Callable[..., nn.Module], dim: int | None) -> nn.Module:
