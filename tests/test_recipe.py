@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,53 @@ def test_overrides_come_after_the_preset() -> None:
     assert config.prune.price.model_dump(exclude_none=True) == {"nats_per_mmac": 5.0}
 
 
+def test_settings_for_one_method_may_be_overridden_beside_the_others() -> None:
+    override = "methods.bc.prune.epochs=2.5"
+    for preset in ([], ["preset=paper"]):
+        given = load_recipe("vgg16-cifar10", [override, "prune.method=bc", *preset])
+        assert given.prune.epochs == 2.5
+        for method in ("rbp", "sbp"):
+            other = [f"prune.method={method}", *preset]
+            assert load_recipe("vgg16-cifar10", [override, *other]) == load_recipe("vgg16-cifar10", other)
+
+
+def raw(**more: Any) -> dict[str, Any]:
+    """The shortest recipe, and more."""
+    prune = {"epochs": 2, "lr": 0.1, "price": {"nats": 20}}
+    finetune = {"epochs": 1, "lr": 0.1}
+    return {"model": {"name": "lenet5"}, "data": {"name": "mnist"}, "prune": prune, "finetune": finetune, **more}
+
+
+def test_settings_for_one_method_reach_the_default_method_too() -> None:
+    tables = {"rbp": {"prune": {"epochs": 7}}}
+    assert build_config(raw(methods=tables)).prune.epochs == 7
+    assert build_config(raw(methods=tables), ["prune.method=ibp"]).prune.epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "overrides", "complaint"),
+    [
+        ({"methods": {"thinnet": {"prune": {"epochs": 1}}}}, [], r"methods.thinnet: there is no such method.*thinet"),
+        ({"methods": {"sbp": {"prune": {"epocs": 1}}}}, [], r"methods.sbp.*(?s:.*)epocs: unknown key"),
+        ({"presets": {"p": {"prune": {"epocs": 1}}}}, [], r"presets.p.*(?s:.*)epocs: unknown key"),
+        ({"methods": 3}, [], r"methods holds tables such as"),
+        ({"methods": {"rbp": 3}}, [], r"methods holds tables such as"),
+        ({"presets": {"p": 3}}, [], r"presets holds tables such as"),
+        ({"prune": "a"}, [], r"prune = 'a'"),
+        ({}, ["methods.bd.prune.epochs=1"], r"--set: methods.bd: there is no such method"),
+        ({}, ["methods.bc=1"], r"--set: methods holds tables"),
+        ({}, ["methods.bc.prune.epocs=1"], r"epocs: unknown key"),
+        ({}, ["prune=none"], r"'prune' is a section"),
+        ({}, ["prune.method=[1]"], r"prune.method"),
+        ({}, ["seed=99999999999999999999999"], r"seed = 99999999999999999999999: .*less than"),
+        ({"preset": "paper"}, [], r"no preset 'paper'.*preset=none"),
+    ],
+)
+def test_mistakes_are_named_wherever_they_stand(more: dict[str, Any], overrides: list[str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        build_config(raw(**more), overrides)
+
+
 def test_a_price_may_be_given_in_parts() -> None:
     given = ["prune.price.nats_per_example=1.3", "prune.price.nats=70"]
     for overrides in (given, given[::-1]):
@@ -84,7 +132,7 @@ def test_values_are_toml_or_plain_text() -> None:
 
 
 def test_none_takes_a_setting_away() -> None:
-    assert load_recipe("resnet50-ilsvrc-rbp").model.weights == "torchvision"
+    assert load_recipe("resnet50-ilsvrc-rbp").model.weights == "torchvision:IMAGENET1K_V1"
     config = load_recipe("resnet50-ilsvrc-rbp", ["model.weights=none"])
     assert config.model.weights is None
     assert build_config(tomllib.loads(to_toml(config)), applied=True) == config

@@ -132,7 +132,7 @@ class Config(_Section):
     task: Literal["prune", "train"] = "prune"
     """``train`` stops after the pretraining."""
     preset: str | None = None
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     model: ModelConfig
     data: DataConfig
     pretrain: PretrainConfig | None = None

@@ -22,7 +22,7 @@ class CorruptError(DataError):
     """One example cannot be decoded; with ``data.corrupt = "skip"`` it is left out instead.
 
     >>> print(CorruptError("a.jpg", "image file is truncated"))
-    a.jpg: not a readable image: image file is truncated; replace or remove it, or set data.corrupt = "skip"
+    a.jpg: not a readable image: image file is truncated; replace it, or set data.corrupt = "skip"
     """
 
     def __init__(self, where: str, why: str) -> None:
@@ -30,7 +30,7 @@ class CorruptError(DataError):
         self.where, self.why = where, why
 
     def __str__(self) -> str:
-        return f'{self.where}: not a readable image: {self.why}; replace or remove it, or set data.corrupt = "skip"'
+        return f'{self.where}: not a readable image: {self.why}; replace it, or set data.corrupt = "skip"'
 
 
 class ModelError(RbpruneError):

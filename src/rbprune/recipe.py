@@ -10,8 +10,9 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from rbprune.config import Config
+from rbprune.config import Config, PruneConfig
 from rbprune.errors import ConfigError, nearest
+from rbprune.methods.registry import METHODS
 
 
 def shipped() -> list[str]:
@@ -31,26 +32,65 @@ def build_config(
 ) -> Config:
     """Validated settings from plain values; every mistake is named, all at once.
 
-    A table ``methods.NAME`` holds settings for one method only; a preset is laid over it. ``applied``: these are
-    settings as ``to_toml`` wrote them, with the preset in them already.
+    A table ``methods.NAME`` holds settings for one method only; a preset is laid over it, and overrides (of
+    ``methods.NAME`` as well) over that. ``applied``: these are settings as ``to_toml`` wrote them, with the preset in
+    them already.
     """
+    changes = _changes(overrides)
+    presets, tables = _named(raw, "presets", where), _named(raw, "methods", where)
+    changed = _named(changes, "methods", "--set")
+    for name, told in [*dict.fromkeys(tables, where).items(), *dict.fromkeys(changed, "--set").items()]:
+        if name not in METHODS:  # they would never be used, and nobody would notice
+            known = ", ".join(METHODS)
+            raise ConfigError(
+                f"{told}: methods.{name}: there is no such method{nearest(name, METHODS)}; known are {known}"
+            )
+    base = {key: value for key, value in raw.items() if key not in ("presets", "methods")}
+    changes = {key: value for key, value in changes.items() if key != "methods"}
+    chosen = None if applied else changes.get("preset", base.get("preset"))
+    if chosen is not None and str(chosen) not in presets:
+        known = ", ".join(presets) or "none (a run's own config.toml has its preset applied: add --set preset=none)"
+        raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")
+    preset = {} if chosen is None else presets[str(chosen)]
+    method = _method(merge(merge(base, preset), changes))
+    settings = merge(merge(base, tables.get(method, {})), preset)
+    config = _validated(merge(merge(settings, changed.get(method, {})), changes), where)
+    for kind, name, table in [
+        *(("methods", name, table) for name, table in [*tables.items(), *changed.items()]),
+        *(("presets", name, table) for name, table in presets.items()),
+    ]:
+        _validated(merge(merge(base, table), changes), f"{kind}.{name} of {where}")
+    return config
+
+
+def _changes(overrides: Iterable[str]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for override in overrides:
         changes = merge(changes, parse_override(override), whole=())
     for key in ("model", "data", "pretrain", "prune", "finetune", "runtime"):
-        if key in changes and changes[key] is not None and not isinstance(changes[key], Mapping):
+        dropped = key == "pretrain" and changes.get(key) is None
+        if key in changes and not dropped and not isinstance(changes[key], Mapping):
             raise ConfigError(f"{key!r} is a section of settings; set one of them, such as {key}.NAME=VALUE")
-    presets: dict[str, Any] = raw.get("presets", {})
-    base = {key: value for key, value in raw.items() if key not in ("presets", "methods")}
-    chosen = None if applied else changes.get("preset", base.get("preset"))
-    if chosen is not None and str(chosen) not in presets:
-        known = ", ".join(presets) or "none"
-        raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")
-    preset = {} if chosen is None else presets[chosen]
-    method = merge(merge(base, preset), changes).get("prune", {}).get("method")
-    base = merge(merge(base, raw.get("methods", {}).get(method, {})), preset)
+    return changes
+
+
+def _named(values: Mapping[str, Any], key: str, where: str) -> dict[str, dict[str, Any]]:
+    """Tables of settings, each with a name of its own."""
+    tables = values.get(key, {})
+    if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
+        raise ConfigError(f"{where}: {key} holds tables such as [{key}.NAME.prune]; this is {tables!r}")
+    return dict(tables)
+
+
+def _method(settings: Mapping[str, Any]) -> str:
+    prune = settings.get("prune")
+    default = PruneConfig.model_fields["method"].default
+    return str(prune.get("method", default) if isinstance(prune, Mapping) else default)
+
+
+def _validated(settings: Mapping[str, Any], where: str) -> Config:
     try:
-        return Config.model_validate(merge(base, changes))
+        return Config.model_validate(settings)
     except ValidationError as error:
         raise ConfigError(f"{where} cannot be used:\n" + "\n".join(_explain(e) for e in error.errors())) from error
 

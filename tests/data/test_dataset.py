@@ -102,7 +102,7 @@ def test_subset_keeps_labels_and_both_data_sets() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda i: torch.zeros(2), r"^example 3 of the data set is Tensor, not \(x, y\)"),
+        (lambda i: torch.zeros(2), r"^example 3 of the data set is a Tensor, not \(x, y\)"),
         (lambda i: (object(), 0), "^the examples of a batch cannot be stacked"),
         (lambda i: (torch.zeros(i + 1), 0), "tensor of the same shape$"),
         (lambda i: (torch.zeros(2), 0.5), r"labels of a batch are torch.float64 \[3\]"),

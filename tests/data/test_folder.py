@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from rbprune.data import Source, load
-from rbprune.data.image import transform
+from rbprune.data.image import decode, transform
 from rbprune.data.traits import IMAGENET_MEAN, IMAGENET_STD
 from rbprune.errors import DataError
 
@@ -59,7 +61,7 @@ def test_a_corrupt_image_is_named(image_folder: Path, content: bytes | None, wor
     data = load("folder", image_folder, image_size=28, workers=workers)
     with pytest.raises(
         DataError,
-        match=r'^\S*val/bee/1\.JPEG: not a readable image: .*; replace or remove it, or set data\.corrupt = "skip"$',
+        match=r'^\S*val/bee/1\.JPEG: not a readable image: .*; replace it, or set data\.corrupt = "skip"$',
     ):
         list(data.test.batches(torch.arange(6), 6, seed=0, augment=False))
 
@@ -91,3 +93,23 @@ def test_missing_and_empty_folders_are_named(image_folder: Path) -> None:
         file.unlink()
     with pytest.raises(DataError, match=r"no image .* in .*train/cat; add some"):
         load("folder", image_folder)
+
+
+def test_images_that_lie_too_deep_are_not_left_out_in_silence(image_folder: Path) -> None:
+    (image_folder / "train/bee/more").mkdir()
+    assert len(load("folder", image_folder).train) == 12, "an empty folder does no harm"
+    shutil.copy(image_folder / "val/bee/0.jpg", image_folder / "train/bee/more/0.jpg")
+    with pytest.raises(DataError, match=r"train/bee/more/0.jpg lies too deep: .*move it up"):
+        load("folder", image_folder)
+
+
+def test_a_folder_called_like_an_image_is_no_image(image_folder: Path) -> None:
+    (image_folder / "train/bee/folder.jpg").mkdir()
+    assert len(load("folder", image_folder).train) == 12
+
+
+def test_grey_levels_of_16_bits_become_8() -> None:
+    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    file = io.BytesIO()
+    Image.fromarray(ramp).save(file, "PNG")
+    assert np.array_equal(np.asarray(decode(file.getvalue(), str)), np.repeat((ramp >> 8)[..., None], 3, -1))

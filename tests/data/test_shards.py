@@ -80,6 +80,8 @@ def test_the_index_is_written_once_and_believed_while_it_fits(shards: Path, monk
     assert walked == ["train-000001.tar"] * 2, "a tar of the same length with another beginning"
     open_shards(shards)
     assert len(walked) == 2
+    write_tar(shards / "train-000001.tar", [same_length[0], ("new/b.cls", b"1")])
+    assert open_shards(shards)[0].labels.tolist() == [0, 0, 0, 1, 2, 2, 2], "another label in the same place"
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", None])

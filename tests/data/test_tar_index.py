@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import re
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,10 +117,20 @@ def test_what_is_no_tar_is_refused(content: bytes, tmp_path: Path) -> None:
         index_tar(tmp_path / "x.tar")
 
 
-def test_compressed_and_missing_tars_are_explained(tmp_path: Path) -> None:
+def test_an_image_of_another_field_is_passed_over(tmp_path: Path) -> None:
+    members = [*pairs("ab"), ("a.seg.png", b"x"), ("b.0.cls", b"x")]
+    assert len(index_tar(write_tar(tmp_path / "x.tar", members)).labels) == 2
+
+
+@pytest.mark.parametrize(
+    ("program", "compress"), [("gzip", gzip.compress), ("bzip2", bz2.compress), ("xz", lzma.compress)]
+)
+def test_compressed_and_missing_tars_are_explained(
+    tmp_path: Path, program: str, compress: Callable[[bytes], bytes]
+) -> None:
     path = write_tar(tmp_path / "x.tar", pairs("a"))
-    path.write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.raises(DataError, match="x.tar: is compressed by gzip; .*decompress it first"):
+    path.write_bytes(compress(path.read_bytes()))
+    with pytest.raises(DataError, match=f"x.tar: is compressed by {program}; .*decompress it first"):
         index_tar(path)
     with pytest.raises(DataError, match="none.tar: cannot be opened: No such file"):
         index_tar(tmp_path / "none.tar")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rbprune.errors import ModelError
-from rbprune.models import ZOO, build, example_input
+from rbprune.models import ZOO, build, example_input, import_torchvision
 
 MINE = """
 import torch
@@ -68,10 +68,29 @@ def test_options_that_do_not_exist_are_named() -> None:
 
 
 def test_pretrained_torchvision_weights_have_their_own_classes() -> None:
-    with pytest.raises(ModelError, match="have 1000 classes"):
+    with pytest.raises(ModelError, match="for their own classes"):
         build("torchvision:resnet18", classes=10, weights="torchvision")
     with pytest.raises(ModelError, match="needs a model named 'torchvision:<model>'"):
         build("lenet5", weights="torchvision")
+
+
+@pytest.mark.parametrize(("weights", "asked"), [("torchvision", "V2"), ("torchvision:IMAGENET1K_V1", "V1")])
+def test_pretrained_torchvision_weights_by_name(monkeypatch: pytest.MonkeyPatch, weights: str, asked: str) -> None:
+    urls: list[str] = []
+    models = import_torchvision().models
+
+    def fetch(url: str, **_: object) -> dict[str, torch.Tensor]:
+        urls.append(url)
+        return models.resnet50().state_dict()
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
+    build("torchvision:resnet50", weights=weights)
+    assert urls == [models.ResNet50_Weights[f"IMAGENET1K_{asked}"].url]
+
+
+def test_weights_that_torchvision_does_not_offer_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"has no weights 'V9'; it has: IMAGENET1K_V1, IMAGENET1K_V2"):
+        build("torchvision:resnet50", weights="torchvision:V9")
 
 
 def test_pretrained_weights_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,8 @@ class DatasetSource:
         skipped: Skipped | None = None,
     ) -> None:
         self._train = dataset
+        self.two_sided = evaluation is not None
+        """Whether it knows how to read its examples without augmentation."""
         self._evaluation = dataset if evaluation is None else evaluation
         self._workers = workers
         self._labels = labels
@@ -69,7 +71,7 @@ class DatasetSource:
         return DatasetSource(
             Subset(self._train, chosen),
             self._workers,
-            evaluation=Subset(self._evaluation, chosen),
+            evaluation=Subset(self._evaluation, chosen) if self.two_sided else None,
             labels=None if self._labels is None else self._labels[indices],
             classes=self._classes,
             skipped=self._skipped,
@@ -133,10 +135,24 @@ class _Batches(Dataset[Any]):
             return error  # raised inside a worker it would arrive with a traceback for a message
 
     def _example(self, index: int) -> tuple[Any, Any]:
-        pair = self.dataset[index]
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise DataError(f"example {index} of the data set is {type(pair).__name__}, not (x, y); return a pair")
-        return pair[0], pair[1]
+        return as_pair(self.dataset[index], f"example {_place(self.dataset, index)} of the data set")
+
+
+def as_pair(example: Any, where: str) -> tuple[Any, Any]:
+    """(x, y), or an error that says what is there instead."""
+    if not isinstance(example, tuple | list) or len(example) != 2:
+        what = f"a {type(example).__name__}"
+        what += f" of {len(example)}" if isinstance(example, tuple | list) else ""
+        what += f" with {', '.join(map(repr, list(example)[:5]))}" if isinstance(example, dict) else ""
+        raise DataError(f"{where} is {what}, not (x, y); return a pair")
+    return example[0], example[1]
+
+
+def _place(dataset: Any, index: int) -> int:
+    """Where an example of a subset lies in the whole."""
+    while isinstance(dataset, Subset):
+        dataset, index = dataset.dataset, dataset.indices[index]
+    return index
 
 
 @contextlib.contextmanager

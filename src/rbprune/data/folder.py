@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -62,10 +63,27 @@ def list_images(folder: Path, classes: list[str]) -> tuple[list[Path], Tensor]:
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        found = sorted(f for f in (folder / name).iterdir() if f.suffix.lower() in ENDINGS)
+        with os.scandir(folder / name) as entries:  # which knows the folders without asking for each
+            inside = {Path(entry.path): entry.is_dir() for entry in entries}
+        _refuse_nested([path for path, is_folder in inside.items() if is_folder])
+        found = sorted(path for path, is_folder in inside.items() if _is_image(path) and not is_folder)
         if not found:
             endings = ", ".join(sorted(ENDINGS))
             raise DataError(f"folder: no image ({endings}) in {folder / name}; add some or remove the class")
         files += found
         labels += [label] * len(found)
     return files, torch.tensor(labels)
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS
+
+
+def _refuse_nested(folders: list[Path]) -> None:
+    """Images further down would be left out, and nobody would notice."""
+    for folder in folders:
+        nested = next((path for path in folder.rglob("*") if _is_image(path) and not path.is_dir()), None)
+        if nested is not None:
+            raise DataError(
+                f"folder: {nested} lies too deep: only images directly in a class folder are read; move it up"
+            )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
@@ -58,13 +59,20 @@ def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data)) as image:
-                return image.convert("RGB")
+                return _eight_bits(image).convert("RGB")
     except UnidentifiedImageError as cause:
         raise CorruptError(where(), "it has no known image format" if data else "it is empty") from cause
     except MemoryError:
         raise
     except Exception as cause:  # damaged files make PIL raise nearly anything
         raise CorruptError(where(), str(cause) or type(cause).__name__) from cause
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Grey levels of 16 bits to 8: ``convert`` would take all above 255 for white."""
+    if not image.mode.startswith("I"):
+        return image
+    return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
 
 
 @lru_cache

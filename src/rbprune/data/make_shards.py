@@ -58,7 +58,8 @@ def make_shards(source: Path, out: Path, request: Request, *, workers: int, cons
     made = _make_all(jobs, workers, console)
     shards = {part: {job.path.name: made[job.path] for job in jobs if job.part == part} for part in PARTS}
     skipped = [(file.relative_to(source), why) for job in jobs for file, why in made[job.path].skipped]
-    write_atomic(out / SKIPPED, "".join(f"{file}\t{why}\n" for file, why in sorted(skipped)))
+    listed = "".join(f"{file}\t{why}\n" for file, why in sorted(skipped))
+    write_atomic(out / SKIPPED, listed.encode("utf-8", "surrogateescape"))
     for part in PARTS:
         save_index(out, part, {name: (shard.stamp, shard.index) for name, shard in shards[part].items()})
     for part in PARTS:
@@ -67,9 +68,14 @@ def make_shards(source: Path, out: Path, request: Request, *, workers: int, cons
         "out": str(out),
         "classes": len(classes),
         **{part: _figures(shards[part].values()) for part in PARTS},
-        "skipped": [{"file": str(file), "why": why} for file, why in sorted(skipped)],
+        "skipped": [{"file": _printable(file), "why": why} for file, why in sorted(skipped)],
         "seconds": time.monotonic() - began,
     }
+
+
+def _printable(file: Path) -> str:
+    """A name that need not be UTF-8."""
+    return str(file).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _figures(shards: Collection[Made]) -> dict[str, int]:

@@ -44,10 +44,10 @@ def load(
     """Load a name of ``NAMES``, or what the user's ``module:factory`` returns for ``path``.
 
     ``val`` training examples are held out for validation and never augmented (a validation set that the user's
-    factory returns stays as it is). ``limit`` keeps at most so many of the remaining training examples. Both choices
-    are stratified and always the same. ``workers`` and ``image_size`` concern data that is read from files as it is
-    needed: ``folder``, ``shards`` and the user's own; so does ``corrupt``, which says whether an image that cannot be
-    decoded is an error or is left out of its batch.
+    factory returns stays as it is, and data sets that it returns as a pair are read as they are). ``limit`` keeps at
+    most so many of the remaining training examples. Both choices are stratified and always the same. ``workers`` and
+    ``image_size`` concern data that is read from files as it is needed: ``folder``, ``shards`` and the user's own; so
+    does ``corrupt``, which says whether an image that cannot be decoded is an error or is left out of its batch.
 
     >>> data = load("mnist-subset", val=1000, limit=200)
     >>> len(data.train), len(data.val), len(data.test), data.classes, data.shape
@@ -115,6 +115,11 @@ def _divide(name: str, data: Data, val: int, augment: bool, limit: int | None) -
         raise DataError(
             f"{name}: its training source {type(train).__name__} cannot be divided; give it the methods labels, subset "
             "and plain (see rbprune.data.source.Divisible), or leave out data.val, data.limit and data.augment=false"
+        )
+    if not augment and isinstance(train, DatasetSource) and not train.two_sided:
+        raise DataError(
+            f"{name}: data.augment=false needs to know how its examples are read without augmentation; return an "
+            "rbprune.data.Data whose training source is DatasetSource(dataset, evaluation=plain_dataset)"
         )
     if hold_out:
         kept, held = split(_labels(train), val, SPLIT_SEED)

@@ -1,7 +1,7 @@
 """The shards of ``train`` or ``val`` in a folder, and an index that spares walking them again.
 
 ``train.json`` is WebDataset's own list of shards (wids): where it is there, exactly those shards must be.
-``train.index.npz`` is ours: offsets, sizes and labels, believed for a tar of the same length and beginning only.
+``train.index.npz`` is ours: offsets, sizes and labels, believed for a tar of the same length, time and beginning only.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import zipfile
 import zlib
@@ -28,8 +29,8 @@ REQUEST = "shards.json"
 LAYOUT = "expected DIR/train-000000.tar, ... and DIR/val-000000.tar, ..., as 'rbprune shard SRC --out DIR' writes them"
 HEAD = 4096
 
-Stamp = tuple[int, int]
-"""Length of a tar, and a checksum of its beginning."""
+Stamp = tuple[int, int, int]
+"""Length of a tar, when it was written (in ns), and a checksum of its beginning."""
 Known = Mapping[str, tuple[Stamp, TarIndex]]
 """By the name of the tar."""
 
@@ -71,7 +72,7 @@ def list_shards(folder: Path, part: str) -> list[Path]:
 def write_list(folder: Path, part: str, found: Known) -> None:
     """The list of shards, by which a reader knows that all are there."""
     shards = [
-        {"url": name, "nsamples": len(index.labels), "filesize": size} for name, ((size, _), index) in found.items()
+        {"url": name, "nsamples": len(index.labels), "filesize": size} for name, ((size, *_), index) in found.items()
     ]
     content = {"__kind__": KIND, "wids_version": 1, "name": part, "shardlist": shards}
     write_atomic(folder / f"{part}.json", json.dumps(content, indent=1) + "\n")
@@ -95,7 +96,8 @@ def stamp(path: Path) -> Stamp:
     """What tells one tar from another without reading it all."""
     try:
         with open(path, "rb") as file:
-            return path.stat().st_size, zlib.crc32(file.read(HEAD))
+            about = os.fstat(file.fileno())
+            return about.st_size, about.st_mtime_ns, zlib.crc32(file.read(HEAD))
     except OSError as cause:
         raise DataError(f"{path}: cannot be read: {cause.strerror}; check data.path and who may read it") from cause
 
@@ -130,8 +132,10 @@ def _unpack(names: Any, stamps: Any, counts: Any, rows: Any) -> dict[str, tuple[
         raise ValueError("not an index")
     parts = np.split(rows, np.cumsum(counts)[:-1], axis=1)
     found = {}
-    for name, (size, head), (offsets, sizes, labels) in zip(names.tolist(), stamps.tolist(), parts, strict=True):
+    for name, (size, written, head), (offsets, sizes, labels) in zip(
+        names.tolist(), stamps.tolist(), parts, strict=True
+    ):
         if len(labels) and not (offsets.min() >= 0 and sizes.min() >= 0 and (offsets + sizes).max() <= size):
             raise ValueError("beyond the tar")
-        found[str(name)] = ((size, head), TarIndex(offsets, sizes, labels))
+        found[str(name)] = ((size, written, head), TarIndex(offsets, sizes, labels))
     return found

@@ -22,6 +22,7 @@ from rbprune.errors import DataError
 
 BLOCK = tarfile.BLOCKSIZE
 LONGEST_LABEL = 9
+COMPRESSED = {"gzip": b"\x1f\x8b", "bzip2": b"BZh", "xz": b"\xfd7zXZ\0", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class _Found:
     path: Path
     images: dict[str, tarfile.TarInfo] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
+    longer: dict[str, str] = field(default_factory=dict)
+    """A member with another field that ends like an image or a label, such as KEY.seg.png, by key."""
 
     def add(self, member: tarfile.TarInfo, file: Any) -> None:
         if member.isdir():
@@ -81,9 +84,8 @@ class _Found:
         last = ending.rpartition(".")[2]
         known = last == "cls" or f".{last}" in ENDINGS
         if known and last != ending:
-            remedy = "a key ends at the first dot; rename it so that the file name has one dot"
-            self._refuse(member.name, f"is field {ending!r} of key {key!r}", remedy)
-        if not known:
+            self.longer.setdefault(key, member.name)
+        if last != ending or not known:
             return
         group: dict[str, Any] = self.labels if last == "cls" else self.images
         if key in group:
@@ -100,7 +102,11 @@ class _Found:
         return self._refuse(member.name, f"holds {text!r}, which is {what}", "write the class as an integer from 0 on")
 
     def check_pairs(self) -> None:
-        """Every image has a label and every label an image."""
+        """Every image has a label and every label an image; a name with more dots is no example of its own."""
+        for key, name in self.longer.items():
+            if key not in self.images or key not in self.labels:
+                remedy = "a key ends at the first dot; rename it so that the file name has one dot"
+                self._refuse(name, f"is field {split_name(name)[1]!r} of key {key!r}", remedy)
         for one, other, missing in ((self.images, self.labels, ".cls"), (self.labels, self.images, "image")):
             alone = [key for key in one if key not in other]
             if alone:
@@ -147,6 +153,8 @@ def _walk(path: Path, file: Any) -> Iterator[tarfile.TarInfo]:
 
 
 def _damaged(path: Path, file: Any, end: int, why: str) -> DataError:
-    if os.pread(file.fileno(), 2, 0) == b"\x1f\x8b":
-        return DataError(f"{path}: is compressed by gzip; shards are read at random, so decompress it first")
+    head = os.pread(file.fileno(), 6, 0)
+    for program, magic in COMPRESSED.items():
+        if head.startswith(magic):
+            return DataError(f"{path}: is compressed by {program}; shards are read at random, so decompress it first")
     return DataError(f"{path}: not a whole tar: after byte {end}: {why}; copy it or write it anew")

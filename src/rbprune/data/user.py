@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from rbprune.data.dataset import DatasetSource, seeded
+from rbprune.data.dataset import DatasetSource, as_pair, seeded
+from rbprune.data.labels import check_labels
 from rbprune.data.skipped import Skipped
 from rbprune.data.source import Data
 from rbprune.errors import CorruptError, DataError
@@ -33,6 +34,9 @@ def read_user(spec: str, path: str | Path | None, workers: int, skipped: Skipped
         raise DataError(f"{spec} returned {found}; return an rbprune.data.Data or (train_dataset, test_dataset)")
     labels = [_labels(dataset) for dataset in given]
     classes = _classes(spec, given[0], labels)
+    for part, y in zip(("training", "test"), labels, strict=True):
+        if y is not None:
+            check_labels(y, classes, f"{spec}, {part} set")
     train, test = (
         DatasetSource(dataset, workers, labels=y, classes=classes, skipped=skipped)
         for dataset, y in zip(given, labels, strict=True)
@@ -44,20 +48,23 @@ def _labels(dataset: Dataset[Any]) -> Tensor | None:
     labels = dataset.tensors[-1] if isinstance(dataset, TensorDataset) else getattr(dataset, "targets", None)
     if not isinstance(labels, Tensor | list | tuple | np.ndarray):
         return None
-    labels = torch.as_tensor(labels)
+    try:
+        labels = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):  # such as names or boxes
+        return None
     return labels.long() if labels.ndim == 1 and not labels.is_floating_point() else None
 
 
 def _classes(spec: str, dataset: Dataset[Any], labels: list[Tensor | None]) -> int:
     named = getattr(dataset, "classes", None)
     if named is not None:
-        return len(named)
+        return named if isinstance(named, int) else len(named)
     known = [int(y.max()) + 1 for y in labels if y is not None and len(y)]
     if len(known) == len(labels):
         return max(known)
     raise DataError(
-        f"{spec}: the number of classes is unknown; give its data sets an attribute 'targets' (a label per example) "
-        "or 'classes' (a name per class), or return an rbprune.data.Data"
+        f"{spec}: the number of classes is unknown; give its data sets an attribute 'targets' (a number per example) "
+        "or 'classes' (a name per class, or how many), or return an rbprune.data.Data"
     )
 
 
@@ -65,6 +72,8 @@ def _shape(spec: str, dataset: Dataset[Any], skip: bool) -> tuple[int, ...]:
     x = _first(spec, dataset, skip)
     if not isinstance(x, Tensor):
         raise DataError(f"{spec}: x of the first training example is {type(x).__name__}; return a tensor")
+    if x.is_floating_point() and x.dtype != torch.float32:
+        raise DataError(f"{spec}: x of the first training example is {x.dtype}; convert it with .float()")
     return tuple(x.shape)
 
 
@@ -73,8 +82,11 @@ def _first(spec: str, dataset: Any, skip: bool) -> Any:
     for index in range(len(dataset) if skip else 1):
         try:
             with seeded(0):
-                return dataset[index][0]
+                example = dataset[index]
+            return as_pair(example, f"{spec}: training example {index}")[0]
+        except DataError as error:
+            if not (skip and isinstance(error, CorruptError)):
+                raise
         except Exception as cause:
-            if not (skip and isinstance(cause, CorruptError)):
-                raise DataError(f"{spec}: the first training example fails: {type(cause).__name__}: {cause}") from cause
+            raise DataError(f"{spec}: the first training example fails: {type(cause).__name__}: {cause}") from cause
     raise DataError(f"{spec}: every training example is corrupt; check data.path")

@@ -42,7 +42,8 @@ TORCHVISION_SHAPE = (3, 224, 224)
 def build(name: str, *, classes: int | None = None, weights: str | Path | None = None, **kwargs: Any) -> nn.Module:
     """Make a model: a name of ``ZOO``, ``torchvision:<model>``, or the user's ``module:factory``.
 
-    ``weights`` is a .safetensors file, or ``"torchvision"`` for the pretrained weights that torchvision offers.
+    ``weights`` is a .safetensors file, or ``"torchvision"`` for the pretrained weights that torchvision thinks best;
+    ``"torchvision:IMAGENET1K_V1"`` names those of its offers that shall be taken.
     ``classes`` reaches the user's factory only if it takes an argument of that name.
 
     >>> build("lenet5", classes=3).fc2.out_features
@@ -50,9 +51,9 @@ def build(name: str, *, classes: int | None = None, weights: str | Path | None =
     """
     if name.startswith(f"{TORCHVISION}:"):
         model, weights = _torchvision(name, classes, weights, kwargs)
-    elif weights == TORCHVISION:
+    elif _offered(weights) is not None:
         raise ModelError(
-            f"model {name!r}: weights='torchvision' needs a model named 'torchvision:<model>'; "
+            f"model {name!r}: weights={weights!r} needs a model named 'torchvision:<model>'; "
             "give a .safetensors file instead"
         )
     elif is_spec(name):
@@ -106,20 +107,28 @@ def _torchvision(
     known = models.list_models(module=models)
     if short not in known:
         raise ModelError(f"unknown model {name!r}{nearest(short, known)} (torchvision has: {', '.join(known)})")
-    pretrained = weights == TORCHVISION
+    offer = _offered(weights)
+    if offer is not None and offer not in (offers := models.get_model_weights(short).__members__):
+        raise ModelError(f"model {name!r}: torchvision has no weights {offer!r}; it has: {', '.join(offers) or 'none'}")
     if classes is not None:
         kwargs = {"num_classes": classes, **kwargs}
     try:
-        model = models.get_model(short, weights="DEFAULT" if pretrained else None, **kwargs)
+        model = models.get_model(short, weights=offer, **kwargs)
     except (TypeError, ValueError) as cause:
-        remedy = "; the pretrained ones have 1000 classes, leave classes out or do without" if pretrained else ""
-        raise ModelError(f"model {name!r} with {kwargs}: {cause}{remedy}") from cause
+        remedy = "; the pretrained weights are for their own classes: do without them, or use data with as many"
+        raise ModelError(f"model {name!r} with {kwargs}: {cause}{'' if offer is None else remedy}") from cause
     except OSError as cause:
         raise ModelError(
             f"model {name!r}: the pretrained weights cannot be fetched: {cause}; "
             "check the network, or give weights=FILE.safetensors"
         ) from cause
-    return model, None if pretrained else weights
+    return model, weights if offer is None else None
+
+
+def _offered(weights: str | Path | None) -> str | None:
+    """Which of torchvision's weights are meant, if any of them."""
+    head, colon, name = str(weights).partition(":")
+    return (name if colon else "DEFAULT") if head == TORCHVISION else None
 
 
 def _users(name: str, classes: int | None, kwargs: dict[str, Any]) -> nn.Module:
