@@ -47,6 +47,8 @@ def test_the_paper_preset_has_the_papers_settings(name: str) -> None:
     assert (finetune.step_epochs, finetune.step_factor, finetune.distill) == (3, 0.5, 0)
     wanted = {"vgg16-ilsvrc": (3, 128), "resnet50-ilsvrc-rbp": (3, 256), "resnet50-ilsvrc-rrbp": (7, 256)}
     assert (config.prune.epochs, config.prune.batch_size) == wanted.get(name, (10, 64))
+    if name == "vgg16-cifar10" and config.pretrain is not None:
+        assert (config.pretrain.epochs, config.pretrain.batch_size) == (100, 64)
     assert build_config(tomllib.loads(to_toml(config)), applied=True) == config, "a written run repeats what was run"
 
 

@@ -181,6 +181,16 @@ def test_interrupted_between_any_two_steps(
     assert comparable(tmp_path / "run") == comparable(whole)
 
 
+def test_it_does_not_go_on_with_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples would be divided anew, and validation ones have been trained on."""
+    folder = tmp_path / "run"
+    stop_after(20, load_recipe("demo", [*QUICK, "data.limit=500"]), folder, monkeypatch)
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("limit = 500", "limit = 499"))
+    with pytest.raises(CheckpointError, match=r"began with 500 training examples, and now there are 499"):
+        resume(folder, console=quiet())
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop_it_saves_and_says_how_to_go_on(whole: Path, tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "run"

@@ -86,6 +86,11 @@ def test_time_without_widths_times_the_dense_network_alone(capsys: pytest.Captur
     assert "pruned" not in text
 
 
+def test_time_explains_an_input_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("time", "lenet5", "--input", "3x28x28", "--batch", "1", "--rounds", "1", "--device", "cpu") == 1
+    assert "the model's forward fails on the example inputs [(2, 3, 28, 28)] at 'conv1'" in capsys.readouterr().err
+
+
 def test_time_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = run_folder(tmp_path, "lenet5")
     assert run("time", "--run", str(folder), "--batch", "1", "--rounds", "1", "--device", "cpu", "--json") == 0

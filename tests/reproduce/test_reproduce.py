@@ -5,22 +5,27 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from rbprune import models
 from rbprune.cli.app import app
+from rbprune.config import Config
+from rbprune.data import Data
 from rbprune.errors import CheckpointError, ConfigError
 from rbprune.graph import trace
 from rbprune.measure.count import count_kept
 from rbprune.recipe import load_recipe
 from rbprune.reproduce import paper
-from rbprune.reproduce.estimate import estimate
+from rbprune.reproduce.estimate import estimate, seconds_per_image
 from rbprune.reproduce.experiments import EXPERIMENTS, Experiment, Work, find_experiment
 from rbprune.reproduce.figures import draw, read_run, recovery
 from rbprune.reproduce.run import Reproduction, reproduce, write_page
+from rbprune.session import load_data
 from tests.test_compare import QUICK as COMPARED
 
 QUICK = (*COMPARED, "prune.settle=0", "finetune.epochs=2")
@@ -86,6 +91,75 @@ def test_a_run_made_with_other_settings_is_used_and_the_page_says_so(folder: Pat
         Experiment("rates", "Rates", (RBP,)), folder, changed, console=Console(file=io.StringIO()), command=[]
     )
     assert found.remarks == ["demo-rbp: made before, with finetune.epochs = 2.0 (asked for: 7.0)"]
+
+
+def test_a_dense_network_of_other_settings_is_used_and_the_page_says_so(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "demo-dense", tmp_path / "demo-dense")
+    changed = (*QUICK, "pretrain.epochs=7")
+    found = reproduce(
+        Experiment("rates", "Rates", (RBP, IBP)), tmp_path, changed, console=Console(file=io.StringIO()), command=[]
+    )
+    ((remark),) = found.remarks
+    assert remark.startswith("demo-dense: made before, with pretrain.epochs = ")
+    assert remark.endswith("(asked for: 7.0)")
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "complaint"),
+    [
+        ("cifar10", "prune.method=l1", "has a row for each prune.method; .*rbprune compare vgg16-cifar10"),
+        ("gpu", "seed=1", "'gpu' has no runs with settings; leave out --set seed=1"),
+        ("cifar10", "prune.epocs=1", "unknown key"),
+    ],
+)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_settings_that_the_table_decides_are_refused(
+    name: str, override: str, complaint: str, dry: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        call("reproduce", name, "--set", override, "--out", str(tmp_path / "out"), *dry)
+    assert not (tmp_path / "out").exists()
+
+
+def test_figures_are_told_in_words_as_well(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("reproduce", "rates", "--run", str(folder / "demo-rbp"), "--out", str(tmp_path), "--json")
+    (figure,) = json.loads(capsys.readouterr().out)["figures"]
+    assert "lie between 0.1 and 0.9" in figure["note"]
+    assert figure["note"] in (tmp_path / "rates.md").read_text()
+    assert list(figure["parts"]) == ["conv1", "conv2", "fc1"]
+
+
+def test_what_is_no_rate_is_not_counted_as_one(folder: Path) -> None:
+    run = read_run(folder / "demo-rbp")
+    for site in run.sites:
+        site.diagnostic = "-log SNR"
+    assert draw("rates", {"sbp": run})[0].note == "-log SNR instead of rates"
+
+
+def test_a_plan_loads_the_data_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    plain = load_data
+
+    def count(config: Config) -> Data:
+        loaded.append(config.data.name)
+        return plain(config)
+
+    monkeypatch.setattr("rbprune.reproduce.estimate.load_data", count)
+    estimate(Experiment("x", "x", (RBP, IBP)), QUICK)
+    assert len(loaded) == 1
+
+
+def test_the_optimizers_time_is_shared_by_the_runs_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_recipe("demo", ["prune.batch_size=4096", "runtime.threads=1"])
+    model = models.build("lenet5")
+    plain = torch.optim.SGD.step
+
+    def slow(self: torch.optim.SGD, closure: None = None) -> None:
+        time.sleep(1.0)
+        plain(self, closure)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", slow)
+    assert seconds_per_image(config, model, models.example_input("lenet5", model)) < 4 / 4096
 
 
 def test_runs_of_one_name_are_told_apart(folder: Path, tmp_path: Path) -> None:

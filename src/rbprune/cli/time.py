@@ -14,6 +14,7 @@ from rbprune import models
 from rbprune.cli.count import Keep
 from rbprune.cli.options import Input, Json, example, sizes
 from rbprune.errors import ConfigError
+from rbprune.graph import trace
 from rbprune.measure.latency import Clock, Latency, Spread, latency
 from rbprune.measure.pair import Pair, kept_pair, run_pair
 from rbprune.report.numbers import decimal
@@ -54,7 +55,9 @@ def time(
     else:
         assert model is not None
         dense = models.build(model)
-        networks, shape = {DENSE: dense}, tuple(example(model, dense, input).shape[1:])
+        x = example(model, dense, input)
+        trace(dense, x)  # which explains an input that does not fit
+        networks, shape = {DENSE: dense}, tuple(x.shape[1:])
     result = latency(
         networks,
         shape,

@@ -15,9 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from rbprune import models
 from rbprune.config import Config
 from rbprune.errors import RbpruneError
+from rbprune.measure.machine import synchroniser
 from rbprune.pruner import Pruner
 from rbprune.recipe import load_recipe
-from rbprune.reproduce.experiments import Experiment
+from rbprune.reproduce.experiments import Experiment, check_overrides
 from rbprune.session import load_data
 from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
 from rbprune.train.engine import Engine
@@ -29,8 +30,8 @@ SIZES = {"cifar10": 50_000, "mnist": 60_000, "folder": ILSVRC_IMAGES, "shards": 
 SHAPES = {"cifar10": (3, 32, 32), "mnist": (1, 28, 28)}
 TRAINING = 3
 """Forward passes that a training step amounts to."""
-PIXELS = 128 * 32 * 32
-"""A calibrating batch has at most so many, so that it takes a second rather than a minute."""
+PIXELS, FEWEST = 128 * 32 * 32, 8
+"""A calibrating batch has at most so many, so that it takes seconds rather than a minute; but so many images."""
 CALIBRATION_SECONDS = 5.0
 
 
@@ -81,9 +82,12 @@ def estimate(experiment: Experiment, overrides: Sequence[str]) -> tuple[list[Cos
     found: dict[str, Needs] = {}
     speeds: dict[str, float] = {}
     trained: set[str] = set()
+    check_overrides(experiment, overrides)
     for work in experiment.works:
         config = load_recipe(work.recipe, [*work.overrides, *overrides])
-        need = found.setdefault(work.recipe, needs(config))
+        if work.recipe not in found:
+            found[work.recipe] = needs(config)
+        need = found[work.recipe]
         model, size = models.build(config.model.name, classes=config.model.classes), need.images
         shape = tuple(config.model.input_shape or need.shape)
         example = models.example_input(config.model.name, model, shape)
@@ -127,23 +131,30 @@ def _phases(config: Config, pruner: Pruner, size: int, pretrained: bool) -> Iter
 
 
 def seconds_per_image(config: Config, model: nn.Module, example: Tensor) -> float:
-    """Time of a training step on this machine, per image: the fastest of a few, in the precision of the run."""
+    """Time of a training step on this machine, per image: the fastest of a few, in the precision of the run.
+
+    The optimizer's part does not depend on the batch, and is shared among the images of the run's own batches.
+    """
     engine = Engine(config.runtime)
-    batch = max(2, min(config.prune.batch_size, PIXELS // example[0, 0].numel()))
+    batch = min(config.prune.batch_size, max(FEWEST, PIXELS // example[0, 0].numel()))
     inputs = torch.randn(batch, *example.shape[1:])
     with engine.threads(), torch.random.fork_rng(devices=[]):
         engine.place(model)
         optimizer = make_optimizer(config.finetune, model.parameters())
         module, (ready,) = engine.setup(model.train(), optimizer)
         inputs, targets = engine.put((inputs, torch.zeros(batch, dtype=torch.long)))
-        times: list[float] = []
+        synchronise = synchroniser(engine.fabric.device)
+        times: list[tuple[float, float]] = []
         began = time.monotonic()
         while len(times) < 2 or (len(times) < 10 and time.monotonic() - began < CALIBRATION_SECONDS):
             start = time.perf_counter()
             ready.zero_grad()
             loss = F.cross_entropy(module(inputs), targets)
             engine.backward(loss)
+            synchronise()
+            computed = time.perf_counter()
             ready.step()
-            loss.item()  # waits for a GPU
-            times.append(time.perf_counter() - start)
-    return min(times) / batch
+            synchronise()
+            times.append((computed - start, time.perf_counter() - computed))
+    compute, step = (min(part) for part in zip(*times, strict=True))
+    return compute / batch + step / config.prune.batch_size

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rbprune.errors import ConfigError, nearest
+from rbprune.recipe import load_recipe
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,17 @@ def find_experiment(name: str) -> Experiment:
         known = ", ".join(EXPERIMENTS)
         raise ConfigError(f"the paper has no {name!r} here{nearest(name, EXPERIMENTS)}; there are: {known}")
     return EXPERIMENTS[name]
+
+
+def check_overrides(experiment: Experiment, overrides: Sequence[str]) -> None:
+    """A mistake in the settings stops here, and so does a setting that the table itself decides."""
+    if overrides and not experiment.works:
+        raise ConfigError(f"{experiment.name!r} has no runs with settings; leave out --set {overrides[0]}")
+    for work in experiment.works:
+        load_recipe(work.recipe, [*work.overrides, *overrides])
+        own, given = ({text.partition("=")[0].strip() for text in texts} for texts in (work.overrides, overrides))
+        for key in sorted(own & given):
+            raise ConfigError(
+                f"{experiment.name!r} has a row for each {key}; leave out --set {key}, or compare what you like with "
+                f" 'rbprune compare {work.recipe}'"
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -26,6 +27,10 @@ class Figure:
     drawing: str = ""
     parts: tuple[tuple[str, str, Markup], ...] = ()
 
+    def told(self) -> dict[str, Any]:
+        """What it shows, in words."""
+        return {"title": self.title, "note": self.note, "parts": {name: count for name, count, _ in self.parts}}
+
 
 def read_run(folder: Path) -> Run:
     """A run from its folder."""
@@ -46,16 +51,19 @@ def draw(name: str, runs: Mapping[str, Run]) -> list[Figure]:
 def _rates(label: str, run: Run) -> Figure:
     parts = []
     inside = total = 0
+    kinds = [site.diagnostic for site in run.sites if site.values]
     for site in run.sites:
         if not site.values:
             continue
-        total += len(site.values)
-        inside += sum(0.1 <= value <= 0.9 for value in site.values)
+        if site.diagnostic == "rate":
+            total += len(site.values)
+            inside += sum(0.1 <= value <= 0.9 for value in site.values)
         kept = len(site.values) - (site.removed or 0)
         limits = (0.0, 1.0) if site.diagnostic == "rate" else None
         drawing = histogram(site.values, site.removed, site.name, limits)
         parts.append((site.name, f"{kept} of {len(site.values)}", drawing))
-    share = f"{100 * inside / total:.1f} % of {total:,} channels lie between 0.1 and 0.9" if total else "no rates yet"
+    other = f"{kinds[0]} instead of rates" if kinds else "no rates yet"
+    share = f"{100 * inside / total:.1f} % of {total:,} channels lie between 0.1 and 0.9" if total else other
     return Figure(f"Rates, {label}", share, parts=tuple(parts))
 
 

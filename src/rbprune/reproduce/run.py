@@ -10,12 +10,13 @@ from typing import Any
 
 from rich.console import Console
 
+from rbprune.config import Config
 from rbprune.files import write_atomic
 from rbprune.recipe import build_config, load_recipe, read_toml
 from rbprune.report.html import environment
 from rbprune.report.sheet import Sheet
 from rbprune.reproduce import paper
-from rbprune.reproduce.experiments import FIGURES, Experiment, Work
+from rbprune.reproduce.experiments import FIGURES, Experiment, Work, check_overrides
 from rbprune.reproduce.figures import Figure, draw, read_run
 from rbprune.reproduce.speed import gpu_sheet, paper_pairs
 from rbprune.reproduce.tables import channels_by_layer, channels_by_stage, comparison
@@ -46,7 +47,7 @@ class Reproduction:
         """For programs."""
         sheets = [asdict(sheet) for sheet in self.sheets]
         found = {"experiment": self.experiment.name, "runs": self.summaries, "tables": sheets, "notes": self.notes}
-        found |= {"remarks": self.remarks}
+        found |= {"figures": [figure.told() for figure in self.figures], "remarks": self.remarks}
         return json.dumps(found, indent=2)
 
 
@@ -60,13 +61,12 @@ def reproduce(
     rounds: int = ROUNDS,
 ) -> Reproduction:
     """Run what is missing below ``folder``, then put our figures beside the paper's. One failure costs one row."""
-    for work in experiment.works:
-        load_recipe(work.recipe, [*work.overrides, *overrides])  # a mistake in the settings stops here
+    check_overrides(experiment, overrides)
     folder.mkdir(parents=True, exist_ok=True)
     found = Reproduction(experiment)
     for work in experiment.works:
         try:
-            found.remarks += _other_settings(work, folder, overrides)
+            found.remarks += [r for r in _other_settings(work, folder, overrides) if r not in found.remarks]
             found.summaries[work.name] = _one(work, folder, overrides, console, command)
         except Interrupted:
             raise
@@ -89,16 +89,24 @@ def _one(work: Work, folder: Path, overrides: Sequence[str], console: Console, c
 
 
 def _other_settings(work: Work, folder: Path, overrides: Sequence[str]) -> list[str]:
-    """Where the run that is there already differs from the one asked for."""
-    path = folder / work.name / "config.toml"
+    """Where the runs that are there already, of the work and of its dense network, differ from those asked for."""
     wanted = load_recipe(work.recipe, [*work.overrides, *overrides])
+    found = _differences(folder / work.name, wanted, "")
+    if wanted.model.weights is None:
+        found += _differences(folder / f"{work.recipe}-dense", wanted, ("seed", "model.", "data.", "pretrain."))
+    return found
+
+
+def _differences(run: Path, wanted: Config, sections: str | tuple[str, ...]) -> list[str]:
+    path = run / "config.toml"
     if not path.is_file():
         return []
     there = build_config(read_toml(path), where=str(path), applied=True)
     before, now = flat(there.model_dump()), flat(wanted.model_dump())
-    keys = [key for key in now if before.get(key) != now[key] and not (now[key] is None and key in _FILLED)]
-    changed = ", ".join(f"{key} = {before.get(key)} (asked for: {now[key]})" for key in keys)
-    return [f"{work.name}: made before, with {changed}"] if changed else []
+    keys = [key for key in now | before if key.startswith(sections) and before.get(key) != now.get(key)]
+    keys = [key for key in keys if not (now.get(key) is None and key in _FILLED)]
+    changed = ", ".join(f"{key} = {before.get(key)} (asked for: {now.get(key)})" for key in keys)
+    return [f"{run.name}: made before, with {changed}"] if changed else []
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -164,6 +172,7 @@ def write_page(found: Reproduction, folder: Path, command: str) -> Path:
         )
     )
     name = found.experiment.name
-    write_atomic(folder / f"{name}.md", "\n".join(sheet.markdown() for sheet in found.sheets))
+    figures = [f"**{figure.title}**: {figure.note}\n" for figure in found.figures]
+    write_atomic(folder / f"{name}.md", "\n".join([*(sheet.markdown() for sheet in found.sheets), *figures]))
     write_atomic(folder / f"{name}.json", found.to_json())
     return write_atomic(folder / f"{name}.html", page)

@@ -19,7 +19,7 @@ from torch import nn
 from rbprune.artifact import state_tensors
 from rbprune.config import Config, PruneConfig
 from rbprune.data.order import mix
-from rbprune.errors import ModelError
+from rbprune.errors import CheckpointError, ModelError
 from rbprune.modes import modes_kept
 from rbprune.pruner import Pruner
 from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
@@ -150,6 +150,13 @@ class Runner:
     def restore(self, checkpoint: Checkpoint, name: str, damaged: list[str]) -> None:
         """Bring a fresh runner to where the checkpoint was taken; ``damaged`` are newer ones that could not be read."""
         values = checkpoint.values
+        began = values.get("dataset_size", self.dataset_size)
+        if began != self.dataset_size:
+            raise CheckpointError(
+                f"{self.folder} began with {began} training examples, and now there are {self.dataset_size}: divided "
+                "anew, its validation examples would be ones that it was trained on. Put the files back (data.corrupt = "
+                '"skip" in its config.toml leaves out corrupt ones), or start a new run'
+            )
         self.state = State(**values["state"])
         if self.feed.skipped is not None:
             self.feed.skipped.add(self.state.skipped)
@@ -366,6 +373,7 @@ class Runner:
             "sites": self.graph.plan().sites,
             "phase": None if self._current is None else self._current.values(),
             "events": len(self.journal.events),
+            "dataset_size": self.dataset_size,
         }
         save_checkpoint(self.folder / CHECKPOINTS, Checkpoint(tensors, values))
 
