@@ -71,5 +71,5 @@ def check_overrides(experiment: Experiment, overrides: Sequence[str]) -> None:
         for key in sorted(own & given):
             raise ConfigError(
                 f"{experiment.name!r} has a row for each {key}; leave out --set {key}, or compare what you like with "
-                f" 'rbprune compare {work.recipe}'"
+                f"'rbprune compare {work.recipe}'"
             )

@@ -154,7 +154,7 @@ class Runner:
         if began != self.dataset_size:
             raise CheckpointError(
                 f"{self.folder} began with {began} training examples, and now there are {self.dataset_size}: divided "
-                "anew, its validation examples would be ones that it was trained on. Put the files back (data.corrupt = "
+                "anew, its validation examples would be ones it has trained on. Put the files back (data.corrupt = "
                 '"skip" in its config.toml leaves out corrupt ones), or start a new run'
             )
         self.state = State(**values["state"])
