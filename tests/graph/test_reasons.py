@@ -13,6 +13,8 @@ from rbprune import trace
 
 from .operations import Net, conv
 
+KERNEL = torch.ones(2, 6, 1, 1)
+
 
 def nhwc(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1)
@@ -23,8 +25,9 @@ def computed_size(n: Net, x: Tensor) -> Tensor:
     return n.b(y.view(y.size(0), y.size(1) + 0, 6, 6))
 
 
-def outer(n: Net, x: Tensor) -> Tensor:
-    return n.c(x).mean((2, 3)).unsqueeze(1) * n.a(x).mean((2, 3)).unsqueeze(2)
+def by_halves(n: Net, x: Tensor) -> Tensor:
+    y = n.a(x)
+    return n.b((y.view(y.size(0), 2, y.size(1) // 2, 6, 6) * n.c(x).unsqueeze(2)).flatten(1, 2))
 
 
 def in_a_new_way(n: Net, x: Tensor) -> Tensor:
@@ -45,7 +48,7 @@ REASONS: dict[str, tuple[Callable[[Net, Tensor], Tensor], dict[str, nn.Module]]]
     ),
     "chunk makes unequal parts of 6 channels": (lambda n, x: n.a(x).chunk(4, 1)[0], {}),
     "mul spreads it over channels": (lambda n, x: n.b(n.c(x) * n.a(x).sum(1, keepdim=True)), {}),
-    "mul mixes channels": (outer, {}),
+    "mul mixes channels": (by_halves, {"c": conv(3, 2)}),
     "'bn' (BatchNorm2d) normalises channels that are not in dimension 1": (
         lambda n, x: n.bn(nhwc(n.a(x))),
         {"bn": nn.BatchNorm2d(6)},
@@ -59,6 +62,10 @@ REASONS: dict[str, tuple[Callable[[Net, Tensor], Tensor], dict[str, nn.Module]]]
     "softmax runs over channels": (lambda n, x: n.a(x).softmax(1), {}),
     "view uses the number of channels": (computed_size, {}),
     "conv2d with a computed weight has no channel rule": (lambda n, x: F.conv2d(n.a(x), n.b.weight * 2), {}),
+    "conv2d has a weight that is no parameter of the model": (
+        lambda n, x: F.conv2d(n.a(x), torch.ones(2, 6, 1, 1)),
+        {},
+    ),
     "conv2d of an input without a batch dimension has no rule": (
         lambda n, x: F.conv2d(n.a(x)[0], n.b.weight),
         {},

@@ -9,6 +9,7 @@ _REMEDIES = {
     "selects channels by position": "take equal parts by x.chunk(n, 1), or give each part a layer of its own",
     "forward hook": "remove the hook before tracing, or let it return None and change nothing",
     "is computed by": "make it a plain parameter first (remove_parametrizations, remove_spectral_norm, prune.remove)",
+    "no parameter of the model": "register it: self.register_buffer(name, tensor), or make it a parameter",
     "is shared with": "give each a parameter of its own",
     "writes into": "build the result by torch.cat instead",
 }

@@ -19,6 +19,7 @@ class Walk:
     def __init__(self, model: nn.Module, keep: tuple[str, ...] = ()) -> None:
         self.modules = dict(model.named_modules(remove_duplicate=False))
         self.keep = keep
+        self._kept = {id(module) for name in keep for module in self.modules[name].modules()}
         self.ids = IdSpace()
         self.axes: dict[tuple[str, Role], Axis] = {}
         self.makers: dict[str, fx.Node] = {}
@@ -67,8 +68,13 @@ class Walk:
         return known.ids
 
     def kept(self, name: str) -> bool:
-        """Whether the user asked for this module's outputs to stay."""
-        return any(name == kept or name.startswith(kept + ".") for kept in self.keep)
+        """Whether the user asked for the outputs of a module, by whichever of its names, to stay."""
+        holder = name if name in self.modules else name.rpartition(".")[0]
+        return bool(self.keep) and id(self.modules[holder]) in self._kept
+
+    def keeps(self, name: str) -> str:
+        """The reason for that."""
+        return f"{name!r} is kept by keep={list(self.keep)}"
 
     def describe(self, node: fx.Node) -> str:
         """A name for the operation that a person finds in the model's source."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -26,29 +25,20 @@ _reads: Reads = []
 
 @contextmanager
 def reads(model: nn.Module) -> Iterator[Reads]:
-    """Inside, notes which modules are asked for their width, by anybody but themselves."""
+    """Inside, notes which modules are asked for their width, by anybody but themselves.
+
+    The classes get properties for that time; a module must keep its class, which a forward may ask for.
+    """
     _reads.clear()
-    changed: list[tuple[nn.Module, type[nn.Module]]] = []
+    kinds: set[Any] = {type(module) for module in model.modules() if not vars(module).keys().isdisjoint(ROLES)}
+    changed = [(kind, name) for kind in kinds for name in ROLES if not hasattr(kind, name)]
     try:
-        for module in model.modules():
-            if not vars(module).keys().isdisjoint(ROLES):
-                kind: Any = type(module)
-                try:
-                    module.__class__ = _asked(kind)
-                except TypeError:  # compiled ones keep their class
-                    continue
-                changed.append((module, kind))
+        for kind, name in changed:
+            setattr(kind, name, _noting(name))
         yield _reads
     finally:
-        for module, kind in changed:
-            module.__class__ = kind
-
-
-@lru_cache(maxsize=256)
-def _asked(kind: Any) -> Any:
-    """A class like ``kind`` that notes when its widths are read."""
-    members: dict[str, Any] = {name: _noting(name) for name in ROLES}
-    return type(kind.__name__, (kind,), {"__module__": kind.__module__, "__qualname__": kind.__qualname__, **members})
+        for kind, name in changed:
+            delattr(kind, name)
 
 
 def _noting(name: str) -> property:

@@ -97,7 +97,7 @@ def binary(walk: Walk, node: fx.Node, x: Any, y: Any, **kwargs: Any) -> Any:
         stretched = [d for d in range(a.dim()) if a.shape[d] == 1 and b.shape[d] > 1 and varies(b, d)]
         if stretched:  # one value meets many channels: it stays, and they go on as they are
             walk.ids.freeze(a, walk.place(node, f"{walk.describe(node)} spreads it over channels"))
-            if not any(varies(a, d) for d in range(a.dim())):
+            if not any(varies(a, d) and varies(b, d) for d in range(a.dim())):
                 return b.expand(node.meta["like"].shape)
             return walk.refuse(node, (x, y), f"{walk.describe(node)} mixes channels")
     walk.ids.merge(x, y)

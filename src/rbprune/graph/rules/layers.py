@@ -27,7 +27,7 @@ def _make(walk: Walk, node: fx.Node, name: str, width: int, tensors: tuple[tuple
     made = known.ids if known else walk.axis(name, "out", walk.ids.fresh(width), tensors)
     walk.makers.setdefault(name, node)
     if walk.kept(name):
-        walk.ids.freeze(made, f"{name!r} is kept by keep={list(walk.keep)}")
+        walk.ids.freeze(made, walk.keeps(name))
     return made
 
 
@@ -91,6 +91,8 @@ def functional_layer(
     if groups != 1 or not all(isinstance(n, fx.Node) and n.op == "get_attr" for n in nodes):
         return walk.refuse(node, (x, weight, bias), f"{walk.describe(node)} with a computed weight has no channel rule")
     name = str(source_node.target)  # type: ignore[union-attr]
+    if any(_is_constant(n) for n in nodes):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} has a weight that is no parameter of the model")
     dim = -1 if weight.dim() == 2 else 1
     if weight.dim() > 2 and x.dim() != weight.dim():
         return walk.refuse(node, (x,), f"{walk.describe(node)} of an input without a batch dimension has no rule")
@@ -157,7 +159,7 @@ def parameter(walk: Walk, node: fx.Node, value: Tensor) -> Tensor:
     """A parameter or buffer used by itself: one value per channel where it meets channels (layer scale)."""
     long = [d for d in range(value.dim()) if value.shape[d] > 1]
     name = str(node.target)
-    if len(long) != 1 or name.startswith("_tensor_constant"):  # fx's name for a tensor that the forward makes itself
+    if len(long) != 1 or _is_constant(node):
         for user in node.users:
             if not _is_weight_of(node, user):
                 walk.bind_value(name, walk.place(user, f"{name!r} is used by {walk.describe(user)}"))
@@ -165,6 +167,11 @@ def parameter(walk: Walk, node: fx.Node, value: Tensor) -> Tensor:
     known = walk.axes.get((name, "along"))
     ids = known.ids if known else walk.axis(name, "along", walk.ids.fresh(value.shape[long[0]]), ((name, long[0]),))
     return spread(ids, long[0], value.shape)
+
+
+def _is_constant(node: fx.Node) -> bool:
+    """Whether it is a tensor that the forward makes itself, or finds outside of the model's parameters and buffers."""
+    return str(node.target).startswith("_tensor_constant")  # fx's name for it
 
 
 def _is_weight_of(node: fx.Node, user: fx.Node) -> bool:

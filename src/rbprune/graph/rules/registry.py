@@ -177,6 +177,10 @@ def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
     except Exception:
         counts.freeze(walk, node, counts.used(walk, node))
         raise
+    if node.op == "call_module" and walk.kept(str(node.target)):
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                walk.ids.freeze(leaf, walk.keeps(str(node.target)))
     if isinstance(like, Tensor) and result.shape != like.shape:
         raise ValueError(f"the rule of {walk.describe(node)} makes {tuple(result.shape)}, not {tuple(like.shape)}")
     return result
