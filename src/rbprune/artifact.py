@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import nn
@@ -12,13 +11,9 @@ from torch import nn
 from rbprune.errors import ModelError
 from rbprune.files import write_atomic
 from rbprune.graph import Plan, apply_plan
+from rbprune.state import load_state, state_tensors
 
 WEIGHTS, PLAN = "model.safetensors", "plan.json"
-
-
-def state_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The model's state, contiguous, each tensor on its own, as safetensors wants it."""
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
 
 
 def save_model(folder: Path, model: nn.Module, plan: Plan) -> None:
@@ -43,7 +38,7 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
         raise ModelError(f"{folder / WEIGHTS} cannot be read: {error}; copy it anew, or repeat the run") from error
     apply_plan(model, Plan.from_json((folder / PLAN).read_text()))
     try:
-        model.load_state_dict(weights)
+        load_state(model, weights)
     except RuntimeError as error:
         raise ModelError(f"{folder / WEIGHTS} does not fit this {type(model).__name__}: {error}") from error
     return model

@@ -48,14 +48,6 @@ def halves_by_size(net: Net, x: Tensor) -> Tensor:
     return net.b(left + right)
 
 
-def by_class(net: Net, x: Tensor) -> Tensor:
-    for layer in net.layers:
-        x = layer(x)
-        if type(layer) is nn.Conv2d and layer is net.layers[0]:
-            x = x / x.norm(dim=1, keepdim=True)
-    return x
-
-
 def gate(net: Net, x: Tensor) -> Tensor:
     y = net.a(x)
     s = net.fc2(F.relu(net.fc1(F.adaptive_avg_pool2d(y, 1))))
@@ -90,7 +82,7 @@ def block(net: Net, x: Tensor) -> Tensor:
     return net.d(F.relu(net.c(F.relu(net.b(y))) + y))
 
 
-NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]] = {
+OPERATIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]] = {
     "conv1d": (
         lambda: nn.Sequential(nn.Conv1d(3, 6, 3), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 2, 3)),
         (3, 9),
@@ -401,37 +393,5 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]]
         lambda: Net(lambda n, x: n.c(torch.maximum(n.a(x), n.b(x))), a=conv(3, 6), b=conv(3, 6), c=conv(6, 2)),
         (3, 5, 5),
         {"a": 6},
-    ),
-    "outer product": (
-        lambda: Net(
-            lambda n, x: n.c((n.a(x).mean((2, 3)).unsqueeze(1) * n.b(x).mean((2, 3)).unsqueeze(2)).flatten(1)),
-            a=conv(3, 4),
-            b=conv(3, 6),
-            c=nn.Linear(24, 2),
-        ),
-        (3, 5, 5),
-        {"b": 6},
-    ),
-    "window over positions": (
-        lambda: Net(
-            lambda n, x: n.b(n.a(x) * n.w),
-            a=nn.Conv1d(3, 6, 3),
-            w=nn.Parameter(torch.randn(5)),
-            b=nn.Conv1d(6, 2, 3),
-        ),
-        (3, 7),
-        {"a": 6},
-    ),
-    "scale of rows": (
-        lambda: Net(
-            lambda n, x: n.b(n.w * n.a(x)), a=conv(3, 6), w=nn.Parameter(torch.randn(1, 1, 5, 1)), b=conv(6, 2)
-        ),
-        (3, 5, 5),
-        {"a": 6},
-    ),
-    "by the exact class": (
-        lambda: Net(by_class, layers=nn.ModuleList([conv(3, 8), conv(8, 6), nn.ReLU(), conv(6, 2)])),
-        (3, 5, 5),
-        {"layers.1": 6},
     ),
 }

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load, save
 from torch import nn
 
-from rbprune.artifact import state_tensors
 from rbprune.errors import ConfigError
 from rbprune.measure.latency import latency, storage_bytes
 from rbprune.measure.machine import DEVICES, find_device
+from rbprune.state import state_tensors
 
 SHAPE = (16, 24, 24)
 

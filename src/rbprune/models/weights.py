@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from rbprune.errors import ModelError
+from rbprune.state import load_state
 
 SHOWN = 5
 
@@ -49,7 +50,7 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
             f"weights {str(path)!r} do not fit {type(model).__name__}: {'; '.join(found)}; "
             "use the model name and number of classes that the file was saved from"
         )
-    model.load_state_dict(given, strict=False)
+    load_state(model, given, strict=False)
 
 
 def _first(names: Iterable[str]) -> str:

@@ -16,12 +16,12 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from rbprune.artifact import state_tensors
 from rbprune.config import Config, PruneConfig
 from rbprune.data.order import mix
 from rbprune.errors import CheckpointError, ModelError
 from rbprune.modes import modes_kept
 from rbprune.pruner import Pruner
+from rbprune.state import check_state, load_state, state_tensors
 from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
@@ -84,6 +84,8 @@ class Runner:
         prune = config.prune
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ModelError("no parameter of the model can be trained: all have requires_grad=False")
+        if folder is not None:
+            check_state(model)
         self.dataset_size = feed.train(prune.batch_size).size
         self.pruner = make_pruner(prune, model, example_inputs, self.dataset_size)
         self.graph = self.pruner.graph
@@ -163,12 +165,12 @@ class Runner:
         dense = checkpoint.group("teacher")
         if dense:
             self.teacher = copy.deepcopy(self.model).requires_grad_(False)
-            self.teacher.load_state_dict(dense)
+            load_state(self.teacher, dense)
             self.engine.place(self.teacher)
         for site, left in values["sites"].items():
             kept = set(left["kept"])
             self.graph.remove({site: [c for c in range(left["channels"]) if c not in kept]})
-        self.model.load_state_dict(checkpoint.group("model"))
+        load_state(self.model, checkpoint.group("model"))
         self._resumed = (checkpoint, name, damaged)
 
     def _tell_resumed(self) -> None:

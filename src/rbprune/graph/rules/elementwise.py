@@ -108,6 +108,33 @@ def binary(walk: Walk, node: fx.Node, x: Any, y: Any, **kwargs: Any) -> Any:
     return result.expand(node.meta["like"].shape)
 
 
+def extreme(walk: Walk, node: fx.Node, x: Any, y: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
+    """max and min: of two activations, of numbers, or along a dimension, where they return places as well."""
+    if isinstance(y, Tensor):
+        return binary(walk, node, x, y)
+    dim = kwargs.get("dim", y)
+    if not isinstance(x, Tensor) or not isinstance(dim, int):
+        return plain(walk, node, *(v for v in (x, y) if v is not None), **kwargs)
+    if varies(x, dim):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} runs over channels")
+    found = reduction(walk, node, x, dim, keepdim)
+    return type(node.meta["like"])((found, found))
+
+
+def norm(
+    walk: Walk, node: fx.Node, x: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any
+) -> Any:
+    """A norm along dimensions: what is added up is one channel."""
+    return reduction(walk, node, x, dim, keepdim)
+
+
+def flip(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Turned round in space, channels stay what they are."""
+    if any(varies(x, dim) for dim in tree_leaves((args, kwargs))):
+        return walk.refuse(node, (x,), f"{walk.describe(node)} moves channels")
+    return x
+
+
 def freeze_partners(walk: Walk, node: fx.Node, x: Tensor, y: Tensor) -> bool:
     """A channel that meets something frozen is frozen, with a reason of its own."""
     x, y = compact(*torch.broadcast_tensors(x, y))

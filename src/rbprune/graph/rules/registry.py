@@ -35,17 +35,22 @@ BY_NAME: dict[str, Rule] = {
         "relu relu_ relu6 leaky_relu leaky_relu_ elu elu_ selu celu gelu silu mish hardswish hardsigmoid hardtanh "
         "hardtanh_ sigmoid sigmoid_ tanh tanh_ softplus softsign tanhshrink hardshrink softshrink threshold logsigmoid "
         "dropout dropout1d dropout2d dropout3d dropout_ alpha_dropout feature_dropout stochastic_depth drop_path "
-        "clone detach contiguous float double half bfloat16 to type_as abs neg exp log log1p sqrt rsqrt square pow "
-        "reciprocal clamp clamp_ clip sin cos erf sign floor ceil round nan_to_num",
+        "clone detach contiguous float double half bfloat16 to type_as abs neg exp log log1p sqrt rsqrt square "
+        "reciprocal clamp clamp_ clip sin cos erf sign floor ceil round nan_to_num "
+        "zeros_like ones_like rand_like randn_like empty_like full_like",
         elementwise.channelwise,
     ),
     **_words(" ".join([*_POOLS, "interpolate", "upsample"]), elementwise.spatial),
     **_words("softmax log_softmax cumsum", elementwise.over_dimension),
     **_words("new_empty new_zeros new_ones new_full", elementwise.fixed),
-    **_words("mean sum amax amin", elementwise.reduction),
-    **_words("add add_ iadd sub sub_ isub mul mul_ imul div div_ truediv itruediv maximum minimum", elementwise.binary),
+    **_words("mean sum amax amin std var", elementwise.reduction),
+    **_words("max min", elementwise.extreme),
+    **_words("norm vector_norm", elementwise.norm),
     **_words(
-        "floordiv mod eq ne lt le gt ge not_ and_ or_ is_ size dim numel len getattr _assert int max min",
+        "add add_ iadd sub sub_ isub mul mul_ imul div div_ truediv itruediv pow maximum minimum", elementwise.binary
+    ),
+    **_words(
+        "floordiv mod eq ne lt le gt ge not_ and_ or_ is_ size dim numel len getattr _assert int",
         elementwise.plain,
     ),
     **_words("permute transpose t unsqueeze movedim swapaxes swapdims", shape.same),
@@ -54,6 +59,7 @@ BY_NAME: dict[str, Rule] = {
     **{
         "stack": shape.stack,
         "normalize": elementwise.normalize,
+        "flip": elementwise.flip,
         "flatten": shape.flatten,
         "chunk": shape.chunk,
         "split": shape.split,
