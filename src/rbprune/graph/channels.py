@@ -37,6 +37,7 @@ class ChannelGraph:
         frozen: dict[str, str],
         axes: list[Axis],
         applied: dict[str, int],
+        fixed: dict[str, tuple[int, int, str]],
         blocks: dict[str, str],
         example_inputs: Any,
     ) -> None:
@@ -49,6 +50,7 @@ class ChannelGraph:
         """Modules whose outputs may not be removed, each with the reason."""
         self._by_name = {site.name: site for site in sites}
         self._applied = applied
+        self._fixed = [LayerCost(name, kind, macs, params) for name, (macs, params, kind) in fixed.items()]
         self._modules = dict(model.named_modules(remove_duplicate=False))
         self._axes = {(axis.owner, axis.role): axis for axis in axes}
         self._alive: dict[tuple[str, Role], Tensor] = {
@@ -200,13 +202,16 @@ class ChannelGraph:
         return weight
 
     def layers(self) -> list[LayerCost]:
-        """What each convolution and linear layer costs now, front to back; nothing else is counted."""
+        """What each convolution and linear layer costs now, front to back; nothing else is counted.
+
+        Those whose weight is computed in the forward come last; they never change.
+        """
         found = []
         for owner, positions in self._applied.items():
             weight = self._weight(owner)
             kind = "conv" if weight.dim() > 2 else "linear"
             found.append(LayerCost(owner, kind, positions * weight.numel(), weight.numel()))
-        return found
+        return found + self._fixed
 
     def macs(self) -> int:
         """Multiply-accumulates of convolutions and linear layers for one example."""

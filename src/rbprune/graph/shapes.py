@@ -11,9 +11,13 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_map_only
 
 from rbprune.errors import ModelError
+
+Inside = list[tuple[nn.Module, torch.Size]]
+"""Layers, each with the shape that holds the places where it is used (of its input, for a transposed convolution)."""
 
 
 def note_shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> None:
@@ -61,14 +65,32 @@ def _values_restored(model: nn.Module) -> Iterator[None]:
             tensor.data.copy_(value)
 
 
+@contextmanager
+def _layers_noted(module: nn.Module | None) -> Iterator[Inside]:
+    """Inside, notes which convolutions and linear layers of a module run."""
+    found: Inside = []
+
+    def note(layer: nn.Module, args: tuple[Any, ...], result: Tensor) -> None:
+        found.append((layer, (args[0] if isinstance(layer, _ConvTransposeNd) else result).shape))
+
+    layers = [] if module is None else [m for m in module.modules() if isinstance(m, _ConvNd | nn.Linear)]
+    handles = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 class _Noting(fx.Interpreter):
-    """Runs a graph and notes shapes; ``at`` is the node it is at."""
+    """Runs a graph and notes shapes, and in ``meta["inside"]`` which layers a module uses; ``at`` is where it is."""
 
     at: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:
         self.at = n
-        result = super().run_node(n)
+        with _layers_noted(self.fetch_attr(str(n.target)) if n.op == "call_module" else None) as n.meta["inside"]:
+            result = super().run_node(n)
         n.meta["like"] = tree_map_only(Tensor, lambda t: torch.empty(t.shape, device="meta"), result)
         return result
 

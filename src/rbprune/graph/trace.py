@@ -45,14 +45,14 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     for graph in graphs:
         _walk(walk, graph)
         if graph is graphs[0]:
-            applied = dict(walk.applied)
+            applied, fixed = dict(walk.applied), dict(walk.fixed)
     freeze_bound(walk)
     freeze_read(walk, asked)
     component = walk.ids.components()
     sites = collect(walk.axes.values(), component)
     blocks = _mark_residual(sites, walk, component, graphs[0])
     frozen, axes = _frozen(walk, sites), list(walk.axes.values())
-    return ChannelGraph(model, sites, frozen, axes, applied, blocks, example_inputs)
+    return ChannelGraph(model, sites, frozen, axes, applied, fixed, blocks, example_inputs)
 
 
 def _check(model: nn.Module, keep: Sequence[str]) -> None:

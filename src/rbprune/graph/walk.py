@@ -25,6 +25,8 @@ class Walk:
         self.makers: dict[str, fx.Node] = {}
         self.applied: dict[str, int] = {}
         """At how many places each weighted layer is used for one example."""
+        self.fixed: dict[str, tuple[int, int, str]] = {}
+        """MACs for one example, weights and kind of layers whose weight is computed, so that no cut reaches them."""
         self.batch = 1
         """Examples in the input that is followed."""
         self.bound: dict[int, str] = {}

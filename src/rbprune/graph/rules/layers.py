@@ -33,9 +33,22 @@ def _make(walk: Walk, node: fx.Node, name: str, width: int, tensors: tuple[tuple
 
 def _applied(walk: Walk, node: fx.Node, name: str, dim: int, at: Tensor | None = None) -> None:
     """Count the places where a layer's weights are used: those of its output, or of ``at``."""
-    shape = (node.meta["like"] if at is None else at).shape
-    count = max(1, shape.numel() // shape[dim] // walk.batch)
-    walk.applied[name] = walk.applied.get(name, 0) + count
+    _count(walk, name, (node.meta["like"] if at is None else at).shape, dim)
+
+
+def _count(walk: Walk, name: str, shape: torch.Size, dim: int) -> None:
+    walk.applied[name] = walk.applied.get(name, 0) + _places(walk, shape, dim)
+
+
+def _places(walk: Walk, shape: torch.Size, dim: int) -> int:
+    return max(1, shape.numel() // shape[dim] // walk.batch)
+
+
+def count_inside(walk: Walk, node: fx.Node) -> None:
+    """The layers of a module that cannot be followed compute all the same."""
+    names = {id(module): name for name, module in reversed(walk.modules.items())}
+    for layer, shape in node.meta.get("inside", ()):
+        _count(walk, names[id(layer)], shape, -1 if isinstance(layer, nn.Linear) else 1)
 
 
 def linear(walk: Walk, node: fx.Node, module: nn.Linear, x: Tensor) -> Any:
@@ -88,20 +101,38 @@ def functional_layer(
     source_node, bias_node = node.args[1], node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
     groups = args[3] if len(args) > 3 else kwargs.get("groups", 1)
     nodes = [n for n in (source_node, bias_node) if n is not None]
-    if groups != 1 or not all(isinstance(n, fx.Node) and n.op == "get_attr" for n in nodes):
-        return walk.refuse(node, (x, weight, bias), f"{walk.describe(node)} with a computed weight has no channel rule")
-    name = str(source_node.target)  # type: ignore[union-attr]
-    if any(_is_constant(n) for n in nodes):
-        return walk.refuse(node, (x,), f"{walk.describe(node)} has a weight that is no parameter of the model")
-    dim = -1 if weight.dim() == 2 else 1
-    if weight.dim() > 2 and x.dim() != weight.dim():
-        return walk.refuse(node, (x,), f"{walk.describe(node)} of an input without a batch dimension has no rule")
+    name, dim = str(getattr(source_node, "target", "")), -1 if weight.dim() == 2 else 1
+    reason = None
+    if not all(isinstance(n, fx.Node) and n.op == "get_attr" for n in nodes):
+        reason = "with a computed weight has no channel rule"
+    elif groups != 1:
+        reason = "with groups has no channel rule"
+    elif any(_is_constant(n) for n in nodes):
+        reason = "has a weight that is no parameter of the model"
+    elif weight.dim() > 2 and x.dim() != weight.dim():
+        reason = "of an input without a batch dimension has no rule"
+    if reason is not None:
+        _fix(walk, node, weight, node.meta["like"].shape, dim)
+        return walk.refuse(node, (x, weight, bias), f"{walk.describe(node)} {reason}")
     walk.axis(name, "in", _source(walk, node, x, dim), ((name, 1),))
     made = _make(walk, node, name, weight.shape[0], ((name, 0),))
     if isinstance(bias, Tensor):
         walk.ids.merge(made, bias)
     _applied(walk, node, name, dim)
     return spread(made, dim, node.meta["like"].shape)
+
+
+def functional_transposed(walk: Walk, node: fx.Node, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """F.conv_transpose: counted, but not followed."""
+    _fix(walk, node, weight, x.shape, 1)
+    return walk.refuse(node, (x, weight, args, kwargs), f"{walk.describe(node)} has no channel rule")
+
+
+def _fix(walk: Walk, node: fx.Node, weight: Tensor, shape: torch.Size, dim: int) -> None:
+    """Count a layer that no cut reaches."""
+    dim = dim if len(shape) > 1 and (weight.dim() == 2 or len(shape) == weight.dim()) else 0
+    kind = "linear" if weight.dim() == 2 else "conv"
+    walk.fixed[node.name] = (_places(walk, shape, dim) * weight.numel(), weight.numel(), kind)
 
 
 def batch_norm(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:

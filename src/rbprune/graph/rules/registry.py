@@ -78,6 +78,7 @@ BY_NAME: dict[str, Rule] = {
         "layer_norm": layers.layer_norm,
     },
     **_words("conv1d conv2d conv3d linear", layers.functional_layer),
+    **_words("conv_transpose1d conv_transpose2d conv_transpose3d", layers.functional_transposed),
 }
 
 _PADS = [
@@ -174,6 +175,7 @@ def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
     if (computes or node.target is torch._assert) and rule not in _FOLLOW_COUNTS:
         counts.freeze(walk, node, counts.used(walk, node))
     if rule is None:
+        layers.count_inside(walk, node)
         why = f" and cannot be followed: {node.meta['why']}" if "why" in node.meta else ""
         return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} has no channel rule{why}")
     if kwargs.get("out") is not None:
