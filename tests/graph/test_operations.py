@@ -13,10 +13,11 @@ from torch import Tensor, nn
 import rbprune
 from rbprune import trace
 from tests.graph.arithmetic import ARITHMETIC
+from tests.graph.deciding import DECIDING
 from tests.graph.operations import OPERATIONS, Net, conv
 from tests.networks import check_cut, random_drop, scramble
 
-NETS = {**OPERATIONS, **ARITHMETIC}
+NETS = {**OPERATIONS, **ARITHMETIC, **DECIDING}
 
 
 def asserting(net: Net, x: Tensor) -> Tensor:

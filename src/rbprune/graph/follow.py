@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from rbprune.errors import UnprunableError
+from rbprune.graph.decide import DecidingTracer
 from rbprune.graph.hooks import Hooked, passed
 from rbprune.graph.rules import is_layer
 
@@ -24,14 +24,7 @@ _FACTORIES = (torch.zeros, torch.ones, torch.empty, torch.full, torch.rand, torc
 """They take sizes, which fx lets them record only when told to."""
 
 
-class _Value(fx.Proxy):
-    """A value in the graph that can also be written into: x[:, 0] = 0."""
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
-
-
-class _Tracer(fx.Tracer):
+class _Tracer(DecidingTracer):
     """Follows every module that it can; one whose forward cannot be followed is a leaf, and so has no rule.
 
     Tensors among the inputs are followed, all else in them (flags, None, defaults) is what it is.
@@ -62,10 +55,9 @@ class _Tracer(fx.Tracer):
     def _input(self, number: int) -> Any:
         return self.create_proxy("placeholder", f"input_{number}", (), {})
 
-    def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Value(node, self)
-
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        if self.running:
+            return attr_val
         # per-channel buffers are followed like parameters; flags and counters are read, as control flow needs them
         self.proxy_buffer_attributes = (
             isinstance(attr_val, Tensor) and attr_val.is_floating_point() and attr_val.numel() > 1
@@ -80,6 +72,8 @@ class _Tracer(fx.Tracer):
         return library and not isinstance(m, nn.Sequential) and "forward" not in vars(m)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self.running:
+            return forward(*args, **kwargs)
         depth = len(self.path)
         try:
             path = self.path_of_module(m)

@@ -28,7 +28,7 @@ def note_shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> N
     """
     module = fx.GraphModule(model, graph)
     try:
-        _OnMeta(module).run(*tree_map_only(Tensor, _on_meta, inputs))
+        OnMeta(module).run(*tree_map_only(Tensor, on_meta, inputs))
     except Exception:
         _fall_back(model, _Noting(module), inputs)
 
@@ -51,7 +51,8 @@ def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> No
         ) from error
 
 
-def _on_meta(tensor: Tensor) -> Tensor:
+def on_meta(tensor: Tensor) -> Tensor:
+    """A tensor of the same shape and type without values."""
     return torch.empty_like(tensor, device="meta")
 
 
@@ -95,12 +96,12 @@ class _Noting(fx.Interpreter):
         return result
 
 
-class _OnMeta(_Noting):
+class OnMeta(_Noting):
     """The same on the meta device, where nothing is computed or written."""
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         value = super().get_attr(target, args, kwargs)
-        return _on_meta(value) if isinstance(value, Tensor) else value
+        return on_meta(value) if isinstance(value, Tensor) else value
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         module = self.fetch_attr(target)
@@ -109,5 +110,5 @@ class _OnMeta(_Noting):
             if args[0].shape[1] == module.num_features:
                 return args[0]  # as torch would say too, in 50 times as long
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        on_meta = {name: _on_meta(tensor) for name, tensor in tensors.items()}
-        return functional_call(module, on_meta, args, kwargs) if on_meta else module(*args, **kwargs)
+        empty = {name: on_meta(tensor) for name, tensor in tensors.items()}
+        return functional_call(module, empty, args, kwargs) if empty else module(*args, **kwargs)

@@ -100,7 +100,7 @@ def functional_layer(
     """F.conv and F.linear with a parameter of the model."""
     source_node, bias_node = node.args[1], node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
     groups = args[3] if len(args) > 3 else kwargs.get("groups", 1)
-    nodes = [n for n in (source_node, bias_node) if n is not None]
+    nodes: list[Any] = [n for n in (source_node, bias_node) if n is not None]
     name, dim = str(getattr(source_node, "target", "")), -1 if weight.dim() == 2 else 1
     reason = None
     if not all(isinstance(n, fx.Node) and n.op == "get_attr" for n in nodes):

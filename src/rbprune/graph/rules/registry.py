@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils._pytree import tree_leaves
 
+from rbprune.graph.decide import decided
 from rbprune.graph.rules import counts, elementwise, layers, shape
 from rbprune.graph.rules.timm_layers import timm_rule
 from rbprune.graph.walk import Walk
@@ -50,7 +51,7 @@ BY_NAME: dict[str, Rule] = {
         "add add_ iadd sub sub_ isub mul mul_ imul div div_ truediv itruediv pow maximum minimum", elementwise.binary
     ),
     **_words(
-        "floordiv mod eq ne lt le gt ge not_ and_ or_ is_ size dim numel len getattr _assert int",
+        "floordiv mod eq ne lt le gt ge not_ and_ or_ is_ size dim numel len getattr _assert decided int",
         elementwise.plain,
     ),
     **_words("permute transpose t unsqueeze movedim swapaxes swapdims", shape.same),
@@ -144,7 +145,7 @@ def _find(walk: Walk, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
     if node.op == "call_method":
         return BY_NAME.get(str(node.target)), ()
     home = str(getattr(node.target, "__module__", None) or "torch")
-    known = home.split(".")[0] in ("torch", "_operator", "builtins", "torchvision", "timm", "math")
+    known = home.split(".")[0] in ("torch", "_operator", "builtins", "torchvision", "timm", "math", "rbprune")
     return (BY_NAME.get(getattr(node.target, "__name__", "")) if known else None), ()
 
 
@@ -172,7 +173,7 @@ def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
     counts.note(walk, node, args)
     like = node.meta["like"]
     computes = any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs, like)))
-    if (computes or node.target is torch._assert) and rule not in _FOLLOW_COUNTS:
+    if (computes or node.target in (torch._assert, decided)) and rule not in _FOLLOW_COUNTS:
         counts.freeze(walk, node, counts.used(walk, node))
     if rule is None:
         layers.count_inside(walk, node)
