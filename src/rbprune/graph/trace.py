@@ -20,6 +20,7 @@ from rbprune.graph.ids import FROZEN, compact
 from rbprune.graph.residual import find_blocks
 from rbprune.graph.rules import carry, counts
 from rbprune.graph.rules.layers import parameter
+from rbprune.graph.rules.tried import try_layers
 from rbprune.graph.shapes import note_shapes
 from rbprune.graph.sites import Site, collect
 from rbprune.graph.walk import Walk
@@ -84,6 +85,7 @@ def _graphs(walk: Walk, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], 
     for training in (False, True):
         hooked = find_hooks(model)
         with untouched(model, training=training):
+            try_layers(model)
             with reads(model) as noted:
                 graph = follow(model, inputs, hooked)
             asked += noted

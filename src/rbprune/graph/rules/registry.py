@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from rbprune.graph.decide import decided
 from rbprune.graph.rules import counts, elementwise, layers, shape
 from rbprune.graph.rules.timm_layers import timm_rule
+from rbprune.graph.rules.tried import tried_rule
 from rbprune.graph.walk import Walk
 
 Rule = Callable[..., Any]
@@ -150,9 +151,9 @@ def _find(walk: Walk, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
 
 
 def _own_rule(module: nn.Module) -> Rule | None:
-    """A rule that was taught for the module's class, or one for a layer of timm."""
+    """A rule that was taught for the module's class, one for a layer of timm, or one that was found by trying."""
     taught = next((_OWN[kind] for kind in type(module).__mro__ if kind in _OWN), None)
-    return taught or (None if "forward" in vars(module) else timm_rule(module))
+    return taught or (None if "forward" in vars(module) else timm_rule(module) or tried_rule(module))
 
 
 def is_layer(module: nn.Module) -> bool:
