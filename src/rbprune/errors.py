@@ -61,3 +61,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def first_line(error: Exception) -> str:
+    """What an error of somebody else says, in one line; its kind where it says nothing of its own.
+
+    >>> first_line(ValueError("no\\nWhile executing f")), first_line(AssertionError("\\n\\nWhile executing f"))
+    ('no', 'AssertionError')
+    """
+    said = [line for line in str(error).splitlines() if line.strip()]
+    return said[0] if said and not said[0].startswith("While executing") else type(error).__name__

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
-from rbprune.errors import UnprunableError
+from rbprune.errors import UnprunableError, first_line
 from rbprune.graph.decide import DecidingTracer
 from rbprune.graph.hooks import Hooked, passed
 from rbprune.graph.rules import is_layer
@@ -120,7 +120,7 @@ def follow(model: nn.Module, inputs: Any, hooked: dict[str, Hooked]) -> fx.Graph
         except Exception as error:
             path = tracer.failed[1] if tracer.failed and tracer.failed[0] is error else [""]
             stuck = next((name for name in reversed(path) if name not in leaves), "")
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = first_line(error)
             if stuck:
                 leaves[stuck] = reason
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_map_only
 
-from rbprune.errors import ModelError
+from rbprune.errors import ModelError, first_line
 
 Inside = list[tuple[nn.Module, torch.Size]]
 """Layers, each with the shape that holds the places where it is used (of its input, for a transposed convolution)."""
@@ -37,13 +38,13 @@ def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> No
     given = [tuple(i.shape) if isinstance(i, Tensor) else type(i).__name__ for i in inputs]
     try:
         try:
-            with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            with _quiet("torch._subclasses.fake_tensor"), FakeTensorMode(allow_non_fake_inputs=True) as fake:
                 shapes.run(*tree_map_only(Tensor, fake.from_tensor, inputs))
         except DataDependentOutputException:
             with _values_restored(model):
                 shapes.run(*inputs)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         at = f" at {getattr(shapes.at.target, '__name__', shapes.at.target)!r}" if shapes.at is not None else ""
         raise ModelError(
             f"the model's forward fails on the example inputs {given}{at}: {reason}; "
@@ -54,6 +55,17 @@ def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> No
 def on_meta(tensor: Tensor) -> Tensor:
     """A tensor of the same shape and type without values."""
     return torch.empty_like(tensor, device="meta")
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Inside, a logger says nothing: what it would tell at length, our error tells in a line."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager
