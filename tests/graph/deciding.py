@@ -33,6 +33,13 @@ def shortcut(net: Net, x: Tensor) -> Tensor:
     return net.c(z + (y if y.shape == z.shape else net.sc(y)))
 
 
+def alike(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    z = net.b(y)
+    torch._assert(y.size(1) == z.size(1), "as many channels")
+    return net.c(z + y if y.shape == z.shape else z)
+
+
 def star(net: Net, x: Tensor) -> Tensor:
     y = net.a(x)
     b, c, *_ = y.size()
@@ -67,6 +74,29 @@ DECIDING: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, in
         lambda: Net(shortcut, a=conv(3, 6), b=conv(6, 4, stride=2), c=conv(4, 2), sc=conv(6, 4, 1, stride=2)),
         (3, 5, 5),
         {},
+    ),
+    "alike": (lambda: Net(alike, a=conv(3, 6), b=conv(6, 6), c=conv(6, 2)), (3, 5, 5), {"a": 6}),
+    "through normalisation": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(F.interpolate(n.norm(n.a(x)), size=[2 * int(x.shape[2])] * 2))),
+            a=conv(3, 6),
+            norm=nn.BatchNorm2d(6),
+            b=conv(6, 5),
+            c=conv(5, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6, "b": 5},
+    ),
+    "decided after normalisation": (
+        lambda: Net(
+            lambda n, x: n.c(y if (y := n.b(n.norm(n.a(x)))).shape[2] == 5 else x),
+            a=conv(3, 6),
+            norm=nn.BatchNorm2d(6),
+            b=conv(6, 5),
+            c=conv(5, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6, "b": 5},
     ),
     "squeezed by star": (
         lambda: Net(star, a=conv(3, 6), fc=nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 6)), b=conv(6, 2)),

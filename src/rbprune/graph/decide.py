@@ -10,6 +10,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.shapes import OnMeta, on_meta
+from rbprune.graph.widths import unnoticed
 
 _QUESTIONS = ("size", "dim", "numel")
 _ARITHMETIC = ("_operator", "math", "builtins")
@@ -89,10 +90,11 @@ class DecidingTracer(fx.Tracer):
         tensors = iter([leaf for leaf in tree_leaves(self.inputs) if isinstance(leaf, Tensor)])
         self.running = True
         try:
-            for node in list(self.graph.nodes):
-                given = on_meta(next(tensors)) if node.op == "placeholder" else None
-                if node not in self._results:
-                    self._results[node] = run.run_node(node) if given is None else given
+            with unnoticed():
+                for node in list(self.graph.nodes):
+                    given = on_meta(next(tensors)) if node.op == "placeholder" else None
+                    if node not in self._results:
+                        self._results[node] = run.run_node(node) if given is None else given
         finally:
             self.running = False
         return self._results[wanted]

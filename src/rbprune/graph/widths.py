@@ -41,6 +41,16 @@ def reads(model: nn.Module) -> Iterator[Reads]:
             delattr(kind, name)
 
 
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """Inside, what is read is not noted: it is not the model's forward that asks."""
+    before = len(_reads)
+    try:
+        yield
+    finally:
+        del _reads[before:]
+
+
 def _noting(name: str) -> property:
     def get(self: nn.Module) -> Any:
         try:

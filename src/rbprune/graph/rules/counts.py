@@ -62,6 +62,34 @@ def freeze(walk: Walk, node: fx.Node, counts: Counts) -> None:
         walk.ids.freeze(count, walk.place(node, f"{walk.describe(node)} uses the number of channels"))
 
 
+def settle(walk: Walk, node: fx.Node) -> None:
+    """A decision must stay what it is: sizes found equal are bound to each other, all else that was asked stays."""
+    question = node.args[0]
+    if isinstance(question, fx.Node) and _are_equal(question):
+        left, right = (walk.counts.get(n, []) if isinstance(n, fx.Node) else [] for n in question.args)
+        if _bind(walk, left, right):
+            return
+    freeze(walk, node, used(walk, node))
+
+
+def _are_equal(question: fx.Node) -> bool:
+    name, answer = getattr(question.target, "__name__", ""), question.meta["like"]
+    return (name == "eq" and answer is True) or (name == "ne" and answer is False)
+
+
+def _bind(walk: Walk, left: Any, right: Any) -> bool:
+    """Let channels that are counted on both sides go together; False where something is counted on one side only."""
+    if isinstance(left, tuple) != isinstance(right, tuple):
+        return False
+    pairs = list(zip(left, right, strict=True)) if isinstance(left, tuple) else [(left, right)]
+    if any(len(a) != len(b) or [v.shape for v in a] != [v.shape for v in b] for a, b in pairs):
+        return False
+    for a, b in pairs:
+        for one, other in zip(a, b, strict=True):
+            walk.ids.merge(one, other)
+    return True
+
+
 def _asked(node: fx.Node, args: tuple[Any, ...]) -> Any:
     """What a question about a tensor's size depends on."""
     if not args or not isinstance(args[0], Tensor):

@@ -174,7 +174,9 @@ def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
     counts.note(walk, node, args)
     like = node.meta["like"]
     computes = any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs, like)))
-    if (computes or node.target in (torch._assert, decided)) and rule not in _FOLLOW_COUNTS:
+    if node.target in (torch._assert, decided):
+        counts.settle(walk, node)
+    elif computes and rule not in _FOLLOW_COUNTS:
         counts.freeze(walk, node, counts.used(walk, node))
     if rule is None:
         layers.count_inside(walk, node)
