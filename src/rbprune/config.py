@@ -58,15 +58,18 @@ class PretrainConfig(OptimConfig):
 
 class PriceConfig(_Section):
     """``{nats = 20}`` (the paper), ``{nats_per_mmac = L}`` or ``{nats_per_example = K}``; beside one of the last two
-    ``nats`` is the least price of a channel. See ``rbprune.Price``."""
+    ``nats`` is the least price of a channel, ``power`` the power of its MACs that it follows. See ``rbprune.Price``."""
 
     nats: float | None = Field(None, gt=0)
     nats_per_mmac: float | None = Field(None, gt=0)
     nats_per_example: float | None = Field(None, gt=0)
+    power: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")
     def _one(self) -> PriceConfig:
-        given = self.model_dump(exclude_none=True)
+        given = self.model_dump(exclude_none=True, exclude={"power"})
+        if self.power is not None and not given.keys() & {"nats_per_mmac", "nats_per_example"}:
+            raise ValueError("power says how a price follows MACs: give it beside nats_per_mmac or nats_per_example")
         if not given or {"nats_per_mmac", "nats_per_example"} <= given.keys():
             raise ValueError("give nats, nats_per_mmac or nats_per_example (and nats beside one of these as the least)")
         return self

@@ -8,6 +8,7 @@ import torch
 from rbprune import Price, models, trace
 from rbprune.errors import ConfigError
 from rbprune.methods.price import MIN_NATS
+from rbprune.recipe import load_recipe
 
 
 def test_macs_of_a_channel_are_its_filter_and_its_columns() -> None:
@@ -59,6 +60,41 @@ def test_nats_beside_a_price_of_computation_are_the_least_price() -> None:
         Price(nats_per_example=2, nats=70).of(graph, graph["fc1"])
 
 
+@pytest.mark.parametrize("price", [Price(nats_per_example=20, power=1.5), Price(nats_per_mmac=8722, power=1.5)])
+def test_a_power_of_the_macs_leaves_the_mean_channel_at_its_price(price: Price) -> None:
+    graph = trace(models.build("lenet5"), torch.zeros(1, 1, 28, 28))
+    channels = {site.name: site.channels for site in graph.sites}
+    macs = {site.name: graph.macs_per_channel(site) for site in graph.sites}
+    mean = sum(channels[name] * macs[name] for name in macs) / sum(channels.values())
+    resolved = price.resolve(graph, 1000)
+    per_mac = 20 * 1000 / graph.macs() if price.nats_per_example else 8722e-6
+    for name in ("conv1", "conv2"):
+        found = float(resolved.of(graph, graph[name])[0])
+        assert found == pytest.approx(per_mac * mean * (macs[name] / mean) ** 1.5)
+    assert resolved.of(graph, graph["fc1"])[0] == MIN_NATS, "the least price holds as well"
+    with pytest.raises(ConfigError, match="must be resolved"):
+        price.of(graph, graph["conv1"])
+    graph.remove({"conv2": range(25)})
+    now = graph.macs_per_channel(graph["conv1"])
+    assert float(resolved.of(graph, graph["conv1"])[0]) == pytest.approx(per_mac * mean * (now / mean) ** 1.5)
+
+
+def test_a_power_of_one_changes_nothing() -> None:
+    graph = trace(models.build("lenet5"), torch.zeros(1, 1, 28, 28))
+    for site in graph.sites:
+        plain, same = (Price(nats_per_example=20, power=p).resolve(graph, 1000).of(graph, site) for p in (None, 1))
+        torch.testing.assert_close(plain, same)
+
+
+def test_a_power_is_beside_a_price_that_follows_macs() -> None:
+    with pytest.raises(ConfigError, match="power says how a price follows MACs"):
+        Price(nats=20, power=2)
+    with pytest.raises(ConfigError, match="power says how a price follows MACs"):
+        load_recipe("demo", ["prune.price={nats=20, power=2}"])
+    found = load_recipe("demo", ["prune.price={nats_per_example=2, power=1.5}"]).prune.price.price()
+    assert found == Price(nats_per_example=2, power=1.5)
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -67,6 +103,7 @@ def test_nats_beside_a_price_of_computation_are_the_least_price() -> None:
         {"nats": -1},
         {"nats_per_example": 0.0},
         {"nats_per_mmac": 1, "nats": 0},
+        {"nats_per_mmac": 1, "power": 0},
     ],
 )
 def test_a_price_is_one_positive_number_and_perhaps_a_least_one(values: dict[str, float]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,7 +27,9 @@ class Price:
       dense network together cost this many nats per training example.
 
     Beside one of the last two, ``nats`` is the least that any channel costs (20 if it is not given). Late layers have
-    many weights and few MACs: a higher floor makes the network small, not only fast.
+    many weights and few MACs: a higher floor makes the network small, not only fast. ``power`` (1 if it is not given)
+    makes the price follow that power of the MACs, with the mean channel of the dense network at the same price: above
+    1, dear channels cost still more.
 
     >>> Price(nats=20)
     Price(nats=20)
@@ -38,31 +40,42 @@ class Price:
     nats: float | None = None
     nats_per_mmac: float | None = None
     nats_per_example: float | None = None
+    power: float | None = None
+    typical: float | None = field(default=None, repr=False)
+    """MACs of the mean channel of the dense network, once it is resolved."""
 
     def __post_init__(self) -> None:
         given = self._given()
         if not given or (self.nats_per_mmac and self.nats_per_example) or min(given.values()) <= 0:
             ways = "nats, nats_per_mmac or nats_per_example, and nats beside one of the others as the least price"
             raise ConfigError(f"a price is a positive number: {ways}; this is {self}")
+        if self.power is not None and self.nats_per_mmac is None and self.nats_per_example is None:
+            raise ConfigError(f"power says how a price follows MACs: give it beside one that does; this is {self}")
 
     def _given(self) -> dict[str, float]:
-        return {key: value for key, value in vars(self).items() if value is not None}
+        return {key: value for key, value in vars(self).items() if value is not None and key != "typical"}
 
     def __repr__(self) -> str:
         return f"Price({', '.join(f'{key}={value!r}' for key, value in self._given().items())})"
 
     def resolve(self, graph: ChannelGraph, dataset_size: int) -> Price:
         """The same price, free of the dense network's size; to be called before anything is removed."""
-        if self.nats_per_example is None:
+        if self.nats_per_example is None and self.power is None:
             return self
-        return Price(nats_per_mmac=self.nats_per_example * dataset_size / (graph.macs() / 1e6), nats=self.nats)
+        per_mmac = self.nats_per_mmac
+        if self.nats_per_example is not None:
+            per_mmac = self.nats_per_example * dataset_size / (graph.macs() / 1e6)
+        macs = [graph.macs_per_channel(site) * site.channels for site in graph.sites]
+        typical = sum(macs) / sum(site.channels for site in graph.sites) if macs else 1.0
+        return Price(nats_per_mmac=per_mmac, nats=self.nats, power=self.power, typical=typical)
 
     def of(self, graph: ChannelGraph, site: Site) -> Tensor:
         """Nats for each channel of ``site`` in the network as it is now."""
-        if self.nats_per_mmac is not None:
-            least = MIN_NATS if self.nats is None else self.nats
-            value = max(least, self.nats_per_mmac * graph.macs_per_channel(site) / 1e6)
-        elif self.nats is not None and self.nats_per_example is None:
+        if self.nats_per_mmac is not None and (self.power is None or self.typical is not None):
+            least, macs = MIN_NATS if self.nats is None else self.nats, graph.macs_per_channel(site)
+            steep = 1.0 if self.power is None or self.typical is None else (macs / self.typical) ** (self.power - 1)
+            value = max(least, self.nats_per_mmac * macs / 1e6 * steep)
+        elif self.nats is not None and self.nats_per_example is None and self.power is None:
             value = self.nats
         else:
             raise ConfigError(f"{self} must be resolved against the dense network first")
