@@ -40,6 +40,13 @@ def alike(net: Net, x: Tensor) -> Tensor:
     return net.c(z + y if y.shape == z.shape else z)
 
 
+def alike_by_arithmetic(net: Net, x: Tensor) -> Tensor:
+    y, z = net.a(x), net.b(x)
+    if y.size(1) // 2 != z.size(1) - 3:
+        raise ValueError("three and three")
+    return net.c(torch.cat([y, z], 1))
+
+
 def star(net: Net, x: Tensor) -> Tensor:
     y = net.a(x)
     b, c, *_ = y.size()
@@ -76,6 +83,11 @@ DECIDING: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, in
         {},
     ),
     "alike": (lambda: Net(alike, a=conv(3, 6), b=conv(6, 6), c=conv(6, 2)), (3, 5, 5), {"a": 6}),
+    "alike by arithmetic": (
+        lambda: Net(alike_by_arithmetic, a=conv(3, 6), b=conv(3, 6), c=conv(12, 2)),
+        (3, 5, 5),
+        {},
+    ),
     "through normalisation": (
         lambda: Net(
             lambda n, x: n.c(n.b(F.interpolate(n.norm(n.a(x)), size=[2 * int(x.shape[2])] * 2))),

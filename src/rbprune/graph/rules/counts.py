@@ -65,11 +65,19 @@ def freeze(walk: Walk, node: fx.Node, counts: Counts) -> None:
 def settle(walk: Walk, node: fx.Node) -> None:
     """A decision must stay what it is: sizes found equal are bound to each other, all else that was asked stays."""
     question = node.args[0]
-    if isinstance(question, fx.Node) and _are_equal(question):
-        left, right = (walk.counts.get(n, []) if isinstance(n, fx.Node) else [] for n in question.args)
+    if isinstance(question, fx.Node) and _are_equal(question) and all(map(_is_plain_size, question.args)):
+        left, right = (walk.counts.get(n, []) for n in question.args)  # type: ignore[arg-type]
         if _bind(walk, left, right):
             return
     freeze(walk, node, used(walk, node))
+
+
+def _is_plain_size(number: Any) -> bool:
+    """Whether it is a size or a shape, or a part of one: two that are equal need not stay so after arithmetic."""
+    if not isinstance(number, fx.Node):
+        return False
+    name = getattr(number.target, "__name__", str(number.target))
+    return name in ("size", "getattr") or (name == "getitem" and _is_plain_size(number.args[0]))
 
 
 def _are_equal(question: fx.Node) -> bool:
