@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from rbprune.graph.decide import decided
 from rbprune.graph.rules import counts, elementwise, layers, shape
 from rbprune.graph.rules.timm_layers import timm_rule
-from rbprune.graph.rules.tried import tried_rule
+from rbprune.graph.rules.tried import library_forward, tried_rule
 from rbprune.graph.walk import Walk
 
 Rule = Callable[..., Any]
@@ -138,7 +138,7 @@ def _find(walk: Walk, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
         module = walk.modules[str(node.target)]
         if own := _own_rule(module):
             return own, (module,)
-        if "forward" in vars(module) or type(module).forward is not _library_forward(type(module)):
+        if "forward" in vars(module) or type(module).forward is not library_forward(type(module)):
             return None, ()
         return next((rule for kind, rule in BY_MODULE if isinstance(module, kind)), None), (module,)
     if node.target in _OWN:
@@ -159,13 +159,6 @@ def _own_rule(module: nn.Module) -> Rule | None:
 def is_layer(module: nn.Module) -> bool:
     """Whether a module that is not torch's own has a rule, so that nobody need look inside."""
     return _own_rule(module) is not None
-
-
-def _library_forward(kind: type[nn.Module]) -> Any:
-    """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
-    bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
-    nearest = next((base for base in bases if base.__module__.startswith("torch.")), None)
-    return getattr(nearest, "forward", None)
 
 
 def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:

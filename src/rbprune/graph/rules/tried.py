@@ -36,10 +36,16 @@ def try_layers(model: nn.Module) -> None:
             _judged[module] = kind if _behaves(module) else None
 
 
+def library_forward(kind: type[nn.Module]) -> Any:
+    """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
+    bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
+    nearest = next((base for base in bases if base.__module__.startswith("torch.")), None)
+    return getattr(nearest, "forward", None)
+
+
 def _has_forward_of_its_own(module: nn.Module) -> bool:
-    nearest: Any = next(base for base in type(module).__mro__ if base.__module__.startswith("torch.nn.modules"))
     plain = set(module._parameters) == {"weight", "bias"} and not module._buffers and not module._modules
-    return "forward" not in vars(module) and type(module).forward is not nearest.forward and plain
+    return "forward" not in vars(module) and type(module).forward is not library_forward(type(module)) and plain
 
 
 def _behaves(module: Any) -> bool:
