@@ -92,4 +92,56 @@ ARITHMETIC: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, 
         (3, 5, 5),
         {"a": 6},
     ),
+    "a choice by where": (
+        lambda: Net(
+            lambda n, x: n.c(torch.where((y := n.a(x)) > 0, y, n.b(x).masked_fill(y > 1, 0.5))),
+            a=conv(3, 6),
+            b=conv(3, 6),
+            c=conv(6, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "between two by a gate": (
+        lambda: Net(
+            lambda n, x: n.c(torch.lerp(n.a(x), n.b(x), n.g(x).sigmoid()).addcmul(n.a(x), n.b(x), value=0.1)),
+            a=conv(3, 6),
+            b=conv(3, 6),
+            g=conv(3, 1),
+            c=conv(6, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "shifted in space": (
+        lambda: Net(
+            lambda n, x: n.b((y := n.a(x)).roll(1, 2) + torch.roll(y, shifts=(1, 2), dims=(2, 3))),
+            a=conv(3, 6),
+            b=conv(6, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "gated halves": (
+        lambda: Net(
+            lambda n, x: n.c(n.g(n.b(nn.functional.glu(n.a(x), 1)))),
+            a=conv(3, 12),
+            b=conv(6, 8),
+            g=nn.GLU(1),
+            c=conv(4, 2),
+        ),
+        (3, 9, 9),
+        {"a": 6, "b": 4},
+    ),
+    "unflattened into groups": (
+        lambda: Net(
+            lambda n, x: n.b(torch.unflatten(n.a(x), 1, (2, -1)).sum(1) + n.u(n.c(x)).mean(2)),
+            a=conv(3, 12),
+            c=conv(3, 12),
+            u=nn.Unflatten(1, (-1, 2)),
+            b=conv(6, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
 }

@@ -152,7 +152,7 @@ class Inside(nn.Module):
     [
         (Diary, None),
         (Inside, None),
-        (lambda: Diary("raise"), UnprunableError),
+        (lambda: Diary("raise"), ModelError),
         (lambda: Diary("value"), UnprunableError),
         (lambda: Inside("raise"), ModelError),
         (lambda: Inside("value"), None),
@@ -181,6 +181,22 @@ def test_the_error_of_an_outermost_forward_names_the_line() -> None:
 def test_the_error_of_a_forward_that_fails_names_the_layer() -> None:
     with pytest.raises(ModelError, match=r"fails on the example inputs \[\(2, 4\)\] at '1': .*pass example_inputs"):
         trace(nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 3)), torch.zeros(2, 4))
+
+
+def test_an_assertion_of_the_outermost_forward_is_told_as_the_models_own() -> None:
+    class Square(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.shape[2] == x.shape[3], f"{x.shape[2]} rows, {x.shape[3]} columns: no square"
+            return self.b(self.a(x))
+
+    told = r"fails on the example inputs \[\(1, 3, 8, 9\)\] \(.*test_hostile.py:\d+\): 8 rows, 9 columns"
+    with pytest.raises(ModelError, match=told):
+        trace(Square(), torch.zeros(1, 3, 8, 9))
+    assert [site.name for site in trace(Square(), torch.zeros(1, 3, 8, 8)).sites] == ["a"]
 
 
 def test_a_lazy_layer_must_have_run() -> None:

@@ -53,6 +53,16 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
         (3, 5, 5),
         "'norm' (LayerNorm) normalises over channels",
     ),
+    "channels shifted": (
+        lambda: Net(lambda n, x: n.b(n.a(x).roll(1, 1)), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "roll moves channels",
+    ),
+    "a written width": (
+        lambda: nn.Sequential(conv(3, 6), nn.Unflatten(1, (2, 3)), nn.Flatten(1, 2), conv(6, 2)),
+        (3, 5, 5),
+        "'1' (Unflatten) fixes the number of channels",
+    ),
     "one group": (
         lambda: nn.Sequential(conv(3, 6), nn.GroupNorm(1, 6), conv(6, 2)),
         (3, 5, 5),
@@ -200,14 +210,14 @@ def test_a_rule_can_be_taught() -> None:
 
 
 def test_a_rule_can_be_taught_for_a_module_with_a_forward_of_its_own() -> None:
-    class Swap(nn.Module):
+    class Sorted(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return x.roll(1, 2)
+            return x.sort(2)[0]
 
-    model = nn.Sequential(conv(3, 6), Swap(), conv(6, 2))
+    model = nn.Sequential(conv(3, 6), Sorted(), conv(6, 2))
     x = torch.zeros(2, 3, 5, 5)
     assert trace(model, x).sites == []
-    rbprune.register_rule(Swap, lambda walk, node, module, ids: ids)
+    rbprune.register_rule(Sorted, lambda walk, node, module, ids: ids)
     assert [site.name for site in trace(model, x).sites] == ["0"]
 
 

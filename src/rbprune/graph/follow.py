@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import torch
@@ -16,6 +13,8 @@ from rbprune.errors import UnprunableError, first_line
 from rbprune.graph.decide import DecidingTracer
 from rbprune.graph.hooks import Hooked, passed
 from rbprune.graph.rules import is_layer
+from rbprune.graph.shapes import check_forward
+from rbprune.graph.where import current_line, line_of
 
 _PARAMETRIZED = "torch.nn.utils.parametrize"
 
@@ -49,7 +48,7 @@ class _Tracer(DecidingTracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
-        node.meta["where"] = _where()
+        node.meta["where"] = current_line()
         return node
 
     def _input(self, number: int) -> Any:
@@ -124,29 +123,9 @@ def follow(model: nn.Module, inputs: Any, hooked: dict[str, Hooked]) -> fx.Graph
             if stuck:
                 leaves[stuck] = reason
                 continue
+            check_forward(model, *inputs)
             raise UnprunableError(
-                f"the forward of {type(model).__name__} cannot be traced{_line(error)}: {reason}; control flow that "
+                f"the forward of {type(model).__name__} cannot be traced{line_of(error)}: {reason}; control flow that "
                 "depends on data, and code that needs real tensors, cannot be followed in the outermost module: move "
                 "it into a submodule (which is then left alone), or prune the submodule that has none"
             ) from error
-
-
-def _where() -> str | None:
-    """File and line of the innermost frame of the model's own: fx's stack traces take ten times as long."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not follow.__code__:
-        if _is_users(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return None
-
-
-def _is_users(file: str) -> bool:
-    return not any(part in file for part in ("/torch/", "/rbprune/graph/"))
-
-
-def _line(error: Exception) -> str:
-    """The user's line on which it happened."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if _is_users(f.filename)]
-    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""

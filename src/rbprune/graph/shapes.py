@@ -16,6 +16,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_map_only
 
 from rbprune.errors import ModelError, first_line
+from rbprune.graph.where import line_of
 
 Inside = list[tuple[nn.Module, torch.Size]]
 """Layers, each with the shape that holds the places where it is used (of its input, for a transposed convolution)."""
@@ -34,8 +35,24 @@ def note_shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> N
         _fall_back(model, _Noting(module), inputs)
 
 
-def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> None:
+def check_forward(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run the model on its example inputs: what it raises itself is not the trace's fault."""
+    with _values_restored(model):
+        try:
+            model.forward(*args, **kwargs)
+        except Exception as error:
+            raise _failed((*args, *kwargs.values()), line_of(error), error) from error
+
+
+def _failed(inputs: tuple[Any, ...], at: str, error: Exception) -> ModelError:
     given = [tuple(i.shape) if isinstance(i, Tensor) else type(i).__name__ for i in inputs]
+    return ModelError(
+        f"the model's forward fails on the example inputs {given}{at}: {first_line(error)}; "
+        "pass example_inputs that it accepts"
+    )
+
+
+def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> None:
     try:
         try:
             with _quiet("torch._subclasses.fake_tensor"), FakeTensorMode(allow_non_fake_inputs=True) as fake:
@@ -44,12 +61,8 @@ def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> No
             with _values_restored(model):
                 shapes.run(*inputs)
     except Exception as error:
-        reason = first_line(error)
         at = f" at {getattr(shapes.at.target, '__name__', shapes.at.target)!r}" if shapes.at is not None else ""
-        raise ModelError(
-            f"the model's forward fails on the example inputs {given}{at}: {reason}; "
-            "pass example_inputs that it accepts"
-        ) from error
+        raise _failed(inputs, at, error) from error
 
 
 def on_meta(tensor: Tensor) -> Tensor:

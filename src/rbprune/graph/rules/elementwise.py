@@ -102,9 +102,17 @@ def binary(walk: Walk, node: fx.Node, x: Any, y: Any, **kwargs: Any) -> Any:
             return walk.refuse(node, (x, y), f"{walk.describe(node)} mixes channels")
     walk.ids.merge(x, y)
     frozen = freeze_partners(walk, node, x, y)
-    if walk.describe(node).startswith(("add", "iadd")):
+    if walk.describe(node) in ("add", "add_", "iadd"):
         walk.sums.append((node, node.args[0], node.args[1], x))  # type: ignore[arg-type]
     result = torch.maximum(*torch.broadcast_tensors(x, y)) if frozen else torch.broadcast_tensors(x, y)[0]
+    return result.expand(node.meta["like"].shape)
+
+
+def together(walk: Walk, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+    """where, lerp and the like: all the activations among the arguments meet."""
+    result, *others = (v for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor) and v.numel() > 1)
+    for other in others:
+        result = binary(walk, node, result, other)
     return result.expand(node.meta["like"].shape)
 
 
@@ -130,7 +138,16 @@ def norm(
 
 def flip(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Turned round in space, channels stay what they are."""
-    if any(varies(x, dim) for dim in tree_leaves((args, kwargs))):
+    return _moved(walk, node, x, (args, kwargs))
+
+
+def roll(walk: Walk, node: fx.Node, x: Tensor, shifts: Any, dims: Any = None) -> Any:
+    """The same for a shift; without dimensions it runs through the channels too."""
+    return _moved(walk, node, x, range(x.dim()) if dims is None else dims)
+
+
+def _moved(walk: Walk, node: fx.Node, x: Tensor, dims: Any) -> Any:
+    if any(varies(x, dim) for dim in tree_leaves(dims)):
         return walk.refuse(node, (x,), f"{walk.describe(node)} moves channels")
     return x
 

@@ -38,7 +38,7 @@ BY_NAME: dict[str, Rule] = {
         "hardtanh_ sigmoid sigmoid_ tanh tanh_ softplus softsign tanhshrink hardshrink softshrink threshold logsigmoid "
         "dropout dropout1d dropout2d dropout3d dropout_ alpha_dropout feature_dropout stochastic_depth drop_path "
         "clone detach contiguous float double half bfloat16 to type_as abs neg exp log log1p sqrt rsqrt square "
-        "reciprocal clamp clamp_ clip sin cos erf sign floor ceil round nan_to_num "
+        "reciprocal clamp clamp_ clip sin cos erf sign floor ceil round nan_to_num logical_not isnan isfinite "
         "zeros_like ones_like rand_like randn_like empty_like full_like",
         elementwise.channelwise,
     ),
@@ -49,10 +49,13 @@ BY_NAME: dict[str, Rule] = {
     **_words("max min", elementwise.extreme),
     **_words("norm vector_norm", elementwise.norm),
     **_words(
-        "add add_ iadd sub sub_ isub mul mul_ imul div div_ truediv itruediv pow maximum minimum", elementwise.binary
+        "add add_ iadd sub sub_ isub mul mul_ imul div div_ truediv itruediv pow maximum minimum "
+        "eq ne lt le gt ge logical_and logical_or",
+        elementwise.binary,
     ),
+    **_words("where lerp lerp_ masked_fill masked_fill_ addcmul addcmul_ addcdiv addcdiv_", elementwise.together),
     **_words(
-        "floordiv mod eq ne lt le gt ge not_ and_ or_ is_ size dim numel len getattr _assert decided int",
+        "floordiv mod not_ and_ or_ is_ size dim numel len getattr _assert decided int",
         elementwise.plain,
     ),
     **_words("permute transpose t unsqueeze movedim swapaxes swapdims", shape.same),
@@ -62,6 +65,9 @@ BY_NAME: dict[str, Rule] = {
         "stack": shape.stack,
         "normalize": elementwise.normalize,
         "flip": elementwise.flip,
+        "roll": elementwise.roll,
+        "glu": shape.glu,
+        "unflatten": shape.unflatten,
         "flatten": shape.flatten,
         "chunk": shape.chunk,
         "split": shape.split,
@@ -108,6 +114,8 @@ BY_MODULE: list[tuple[Any, Rule]] = [
     (_SPATIAL, elementwise.spatial_module),
     ((nn.Softmax, nn.LogSoftmax), elementwise.over_dimension_module),
     (nn.Flatten, shape.flatten_module),
+    (nn.Unflatten, shape.unflatten_module),
+    (nn.GLU, shape.glu_module),
     (nn.PixelShuffle, shape.pixel_shuffle_module),
     (nn.PixelUnshuffle, shape.pixel_unshuffle_module),
     (nn.ChannelShuffle, shape.channel_shuffle_module),
@@ -129,7 +137,7 @@ def register_rule(operation: Any, rule: Rule) -> None:
     _OWN[operation] = rule
 
 
-_FOLLOW_COUNTS = (shape.reshape, shape.split, shape.expand)
+_FOLLOW_COUNTS = (shape.reshape, shape.unflatten, shape.split, shape.expand)
 """Rules that know what to do with a size that changes when channels go."""
 
 

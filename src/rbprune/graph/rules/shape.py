@@ -36,8 +36,30 @@ def flatten_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> A
 
 def reshape(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """view and reshape. A written size groups channels; a size taken from a tensor, or -1, follows them."""
-    result = x.reshape(*args, **kwargs)
     written = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
+    return _reshaped(walk, node, x, x.reshape(*args, **kwargs), written)
+
+
+def unflatten(walk: Walk, node: fx.Node, x: Tensor, dim: int, sizes: Any) -> Any:
+    """One dimension into several: the others follow what they hold."""
+    written = node.args[2] if len(node.args) > 2 else node.kwargs.get("sizes", node.kwargs.get("unflattened_size"))
+    return _unflattened(walk, node, x, dim, sizes, list(written))  # type: ignore[arg-type]
+
+
+def unflatten_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """The same as a module."""
+    sizes: Any = module.unflattened_size
+    return _unflattened(walk, node, x, module.dim, sizes, list(sizes))  # type: ignore[arg-type]
+
+
+def _unflattened(walk: Walk, node: fx.Node, x: Tensor, dim: int, sizes: Any, written: list[Any]) -> Any:
+    before = dim % x.dim()
+    after = x.dim() - before - 1
+    return _reshaped(walk, node, x, x.unflatten(dim, sizes), [-1] * before + written + [-1] * after)
+
+
+def _reshaped(walk: Walk, node: fx.Node, x: Tensor, result: Tensor, written: list[Any]) -> Any:
+    """``written`` are the sizes of the result as they stand in the model."""
     moving = [d for d in range(result.dim()) if varies(result, d)]
     free = []
     for d, size in enumerate(written):
@@ -93,6 +115,17 @@ def chunk(walk: Walk, node: fx.Node, x: Tensor, chunks: int, dim: int = 0) -> An
             return walk.refuse(node, (x,), f"{walk.describe(node)} makes unequal parts of {x.shape[dim]} channels")
         unflatten_groups(walk, x, dim, chunks, x.shape[dim] // chunks)
     return x.chunk(chunks, dim)
+
+
+def glu(walk: Walk, node: fx.Node, x: Tensor, dim: int = -1) -> Any:
+    """One half gates the other, so both lose their channels together."""
+    halves = chunk(walk, node, x, 2, dim)
+    return halves[0]
+
+
+def glu_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+    """The same as a module."""
+    return glu(walk, node, x, module.dim)  # type: ignore[arg-type]
 
 
 def split(walk: Walk, node: fx.Node, x: Tensor, size: Any, dim: int = 0) -> Any:
