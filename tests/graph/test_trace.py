@@ -27,6 +27,18 @@ def test_sites_of_a_residual_network() -> None:
     assert {"layer1.0.conv2", "layer3.2.conv2"} <= set(through.producers)
 
 
+def test_a_block_that_is_blended_with_its_shortcut_is_residual() -> None:
+    net = Net(
+        lambda n, x: n.d(torch.lerp(y := n.a(x), n.c(n.b(y)), 0.5)),
+        a=conv(3, 6),
+        b=nn.Conv2d(6, 5, 1),
+        c=nn.Conv2d(5, 6, 1),
+        d=conv(6, 2),
+    )
+    sites = trace(net, torch.zeros(1, 3, 8, 8)).sites
+    assert [(site.name, site.residual) for site in sites] == [("a", "sum"), ("b", "inside")]
+
+
 def test_every_first_block_of_resnet50_has_a_shortcut_of_its_own() -> None:
     graph = trace(models.build("torchvision:resnet50"), torch.zeros(1, 3, 64, 64))
     inside = [site for site in graph.sites if site.residual == "inside"]

@@ -234,7 +234,12 @@ class Stage:
         if not bool(gone.all()):
             return False
         gone[verdict.value.argmin()] = False
-        warnings.warn(f"every channel of {name!r} was redundant; the least redundant one is kept", stacklevel=3)
+        remedy = "a lower prune.price" if self.price else "another prune.threshold"
+        warnings.warn(
+            f"every channel of {name!r} was redundant; the least redundant one is kept. If the error suffers, {remedy} "
+            "keeps more",
+            stacklevel=3,
+        )
         return True
 
     def abandon(self, *, forget: bool = True) -> None:

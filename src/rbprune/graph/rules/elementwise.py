@@ -102,7 +102,7 @@ def binary(walk: Walk, node: fx.Node, x: Any, y: Any, **kwargs: Any) -> Any:
             return walk.refuse(node, (x, y), f"{walk.describe(node)} mixes channels")
     walk.ids.merge(x, y)
     frozen = freeze_partners(walk, node, x, y)
-    if walk.describe(node) in ("add", "add_", "iadd"):
+    if walk.describe(node) in ("add", "add_", "iadd", "lerp", "lerp_"):
         walk.sums.append((node, node.args[0], node.args[1], x))  # type: ignore[arg-type]
     result = torch.maximum(*torch.broadcast_tensors(x, y)) if frozen else torch.broadcast_tensors(x, y)[0]
     return result.expand(node.meta["like"].shape)
