@@ -140,10 +140,12 @@ def test_any_mean_loss_and_any_target() -> None:
         batches,
         example_inputs=x[:2],
         val_loader=batches,
+        price=rbprune.Price(nats=3),
         loss_fn=F.mse_loss,
-        options=["prune.epochs=20", "finetune.epochs=20", "prune.price={nats=3}"],
+        options=["prune.epochs=20", "finetune.epochs=20"],
         console=console,
     )
+    assert result.config.prune.price.price() == rbprune.Price(nats=3)
     assert result.summary["metric"] == "loss"
     assert result.summary["error_after"] < result.summary["error_before"], "the mean loss is reported"
     assert "val loss" in console.file.getvalue()  # type: ignore[attr-defined]
@@ -176,6 +178,27 @@ def test_the_rates_of_a_classifier_go_to_their_fixed_point(
     )
     assert result.config.prune.rates == rates
     assert result.config.prune.rate_lr == (0.05 if rates == "fixed-point" else 0.01)
+
+
+@pytest.mark.parametrize(
+    ("classes", "given", "options", "price"),
+    [
+        (10, None, [], {"nats_per_example": 2.0}),
+        (100, None, [], {"nats_per_example": 2.0}),
+        (2, None, [], {"nats_per_example": 0.6}),
+        (2, rbprune.Price(nats=7), [], {"nats": 7.0}),
+        (2, None, ["prune.price={nats=8}"], {"nats": 8.0}),
+        (2, rbprune.Price(nats_per_example=1, nats=7), ["prune.price={nats=8}"], {"nats": 8.0}),
+    ],
+)
+def test_the_price_is_given_or_in_proportion_to_the_evidence(
+    classes: int, given: rbprune.Price | None, options: list[str], price: dict[str, float]
+) -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, classes))
+    batches = [(torch.randn(8, 4), torch.randint(classes, (8,)))]
+    short = ["prune.epochs=1", "finetune.epochs=0", *options]
+    result = rbprune.prune(model, batches, example_inputs=batches[0][0], price=given, options=short, console=quiet())
+    assert result.config.prune.price.price().to_dict() == price
 
 
 def test_inputs_that_do_not_fit_are_still_told_by_the_trace() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from rbprune.errors import ConfigError
 from rbprune.files import write_atomic
 from rbprune.graph import Plan
 from rbprune.inputs import call
+from rbprune.methods import Price
 from rbprune.modes import evaluating
 from rbprune.recipe import build_config, to_toml
 from rbprune.report.html import write_report
@@ -30,7 +32,7 @@ from rbprune.train.stream import Batch, LoaderStream
 
 DEFAULTS: dict[str, Any] = {
     "data": {"name": "loader"},
-    "prune": {"epochs": 2, "lr": 1e-3, "optimizer": "adam", "rate_lr": 1e-2, "price": {"nats_per_example": 2.0}},
+    "prune": {"epochs": 2, "lr": 1e-3, "optimizer": "adam", "rate_lr": 1e-2},
     "finetune": {"epochs": 5, "lr": 1e-3, "optimizer": "adam", "decay": "cosine"},
 }
 FIXED_POINT = ("prune.rates=fixed-point", "prune.rate_lr=0.05")
@@ -68,6 +70,7 @@ def prune(
     val_loader: Iterable[Batch] | None = None,
     test_loader: Iterable[Batch] | None = None,
     method: str = "rbp",
+    price: Price | None = None,
     loss_fn: Loss = F.cross_entropy,
     dataset_size: int | None = None,
     seed: int = 0,
@@ -77,15 +80,18 @@ def prune(
     """Prune a trained model in place and fine-tune it.
 
     ``loss_fn(outputs, targets)`` is a mean negative log-likelihood. ``dataset_size`` is asked of the loader when it
-    is not given. ``options`` are settings as on the command line, such as ``"prune.price={nats=20}"`` or
+    is not given. A higher ``price`` makes the network smaller; by default it is 2 nats per example, less for fewer than
+    ten classes. ``options`` are settings as on the command line, such as ``"prune.epochs=1"`` or
     ``"finetune.epochs=10"``. The rates of a classifier (outputs of shape (examples, classes), cross-entropy) go to
-    their fixed point, those of other networks are found by Adam; ``"prune.rates=adam"`` decides it. Errors before and
-    after are measured on ``test_loader``, or else on ``val_loader``.
+    their fixed point, those of other networks are found by Adam; ``"prune.rates=adam"`` decides it. Errors before and after
+    are measured on ``test_loader``, or else on ``val_loader``.
     """
-    raw = {**DEFAULTS, "seed": seed, "model": {"name": type(model).__name__}}
     options = list(options)
-    if _decides_nothing(options) and method in ("rbp", "rrbp", "ibp") and _classifies(model, example_inputs, loss_fn):
+    classes = _classes(model, example_inputs, loss_fn)
+    if classes is not None and method in ("rbp", "rrbp", "ibp") and _decides_nothing(options):
         options = [*FIXED_POINT, *options]
+    prices = {"price": (price or _default_price(classes)).to_dict()}
+    raw = {**DEFAULTS, "seed": seed, "model": {"name": type(model).__name__}, "prune": {**DEFAULTS["prune"], **prices}}
     config = build_config(raw, [f"prune.method={method}", *options], where="options")
     train = LoaderStream(train_loader, dataset_size)
     val = None if val_loader is None else LoaderStream(val_loader)
@@ -102,15 +108,22 @@ def _decides_nothing(options: list[str]) -> bool:
     return not any(option.partition("=")[0].strip() in deciding for option in options)
 
 
-def _classifies(model: nn.Module, example_inputs: Any, loss_fn: Loss) -> bool:
-    """Whether the outputs are the scores of classes, so that the curvature of the loss is known from them."""
+def _default_price(classes: int | None) -> Price:
+    """The evidence in an example is at most log(classes): the price of the whole network keeps its proportion to it."""
+    share = 1.0 if classes is None else min(1.0, math.log(classes) / math.log(10))
+    return Price(nats_per_example=round(2.0 * share, 2))
+
+
+def _classes(model: nn.Module, example_inputs: Any, loss_fn: Loss) -> int | None:
+    """How many, where the outputs are their scores, so that the curvature of the loss is known from them."""
     if loss_fn is not F.cross_entropy and not isinstance(loss_fn, nn.CrossEntropyLoss):
-        return False
+        return None
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     inputs = tree_map_only(Tensor, lambda tensor: tensor.to(device), example_inputs)
     try:
         with evaluating(model), torch.no_grad():
             outputs = call(model, inputs)
     except Exception:  # tracing will say what is wrong with them
-        return False
-    return isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1
+        return None
+    scores = isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1
+    return outputs.shape[1] if scores else None

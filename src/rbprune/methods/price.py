@@ -45,18 +45,23 @@ class Price:
     """MACs of the mean channel of the dense network, once it is resolved."""
 
     def __post_init__(self) -> None:
-        given = self._given()
+        given = self.to_dict()
         if not given or (self.nats_per_mmac and self.nats_per_example) or min(given.values()) <= 0:
             ways = "nats, nats_per_mmac or nats_per_example, and nats beside one of the others as the least price"
             raise ConfigError(f"a price is a positive number: {ways}; this is {self}")
         if self.power is not None and self.nats_per_mmac is None and self.nats_per_example is None:
             raise ConfigError(f"power says how a price follows MACs: give it beside one that does; this is {self}")
 
-    def _given(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
+        """What was given, as ``prune.price`` of a recipe has it.
+
+        >>> Price(nats_per_example=1.5, nats=100).to_dict()
+        {'nats': 100, 'nats_per_example': 1.5}
+        """
         return {key: value for key, value in vars(self).items() if value is not None and key != "typical"}
 
     def __repr__(self) -> str:
-        return f"Price({', '.join(f'{key}={value!r}' for key, value in self._given().items())})"
+        return f"Price({', '.join(f'{key}={value!r}' for key, value in self.to_dict().items())})"
 
     def resolve(self, graph: ChannelGraph, dataset_size: int) -> Price:
         """The same price, free of the dense network's size; to be called before anything is removed."""
