@@ -83,8 +83,8 @@ def prune(
     is not given. A higher ``price`` makes the network smaller; by default it is 2 nats per example, less for fewer than
     ten classes. ``options`` are settings as on the command line, such as ``"prune.epochs=1"`` or
     ``"finetune.epochs=10"``. The rates of a classifier (outputs of shape (examples, classes), cross-entropy) go to
-    their fixed point, those of other networks are found by Adam; ``"prune.rates=adam"`` decides it. Errors before and after
-    are measured on ``test_loader``, or else on ``val_loader``.
+    their fixed point, those of other networks are found by Adam; ``"prune.rates=adam"`` decides it. Errors before and
+    after are measured on ``test_loader``, or else on ``val_loader``.
     """
     options = list(options)
     classes = _classes(model, example_inputs, loss_fn)
