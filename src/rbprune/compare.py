@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +65,7 @@ class Row:
 
     method: str
     label: str
+    seeds: list[int] = field(default_factory=list)
     channels: dict[str, list[int]] = field(default_factory=dict)
     params_ratio: list[float] = field(default_factory=list)
     macs_ratio: list[float] = field(default_factory=list)
@@ -78,6 +77,7 @@ class Row:
 
     def add(self, summary: dict[str, Any]) -> None:
         """One more seed."""
+        self.seeds.append(summary["seed"])
         self.channels = self.channels or summary["channels"]
         self.params_ratio.append(summary["params_ratio"])
         self.macs_ratio.append(summary["macs_ratio"])
@@ -86,6 +86,11 @@ class Row:
         cost = summary["dense_epochs"]
         self.cost.append(cost["prune"] + cost["finetune"])
         self.seconds.append(summary["seconds"])
+
+    def behind(self, other: Row) -> list[float]:
+        """By how many points the error is above another method's, on each seed that both have."""
+        theirs = dict(zip(other.seeds, other.error, strict=True))
+        return [error - theirs[s] for s, error in zip(self.seeds, self.error, strict=True) if s in theirs]
 
 
 @dataclass
@@ -205,15 +210,3 @@ def _label(method: str, ratio: float | None) -> str:
 
 def _place(folder: Path, seed: int, label: str) -> Path:
     return folder / f"seed{seed}" / label.replace(" ", "-")
-
-
-def mean_and_spread(values: Sequence[float], show: Callable[[float], str] = "{:.2f}".format) -> str:
-    """Mean, and standard deviation where there are several.
-
-    >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([1.5]), mean_and_spread([])
-    ('2.00 +- 1.00', '1.50', '-')
-    """
-    if not values:
-        return "-"
-    mean = show(statistics.fmean(values))
-    return f"{mean} +- {show(statistics.stdev(values))}" if len(values) > 1 else mean

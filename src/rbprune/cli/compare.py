@@ -11,10 +11,11 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from rbprune.cli.options import Json, Set, command, show
-from rbprune.compare import PEERS, Comparison, Request, Row, mean_and_spread
+from rbprune.compare import PEERS, Comparison, Request, Row
 from rbprune.compare import compare as run
 from rbprune.errors import ConfigError, FailedRunsError, nearest
 from rbprune.files import write_atomic
+from rbprune.measure.seeds import interval, mean_and_spread
 from rbprune.processes import is_main
 from rbprune.report.comparison import sheet, write_page
 from rbprune.report.line import Line
@@ -60,7 +61,10 @@ def compare(
     if not is_main():
         return
     title = f"{recipe}: {seeds} seed{'s' if seeds > 1 else ''}"
-    lines, notes = [line(row) for row in found.rows], [f"{r.label}: {r.failed}" for r in found.rows if r.failed]
+    lines, notes = (
+        [line(row, found.rows[0]) for row in found.rows],
+        [f"{r.label}: {r.failed}" for r in found.rows if r.failed],
+    )
     result = sheet(lines, title)
     write_atomic(out / "compare.md", result.markdown())
     page = write_page(out, lines, title, _base(found), notes, shlex.join(words))
@@ -94,10 +98,11 @@ def _base(found: Comparison) -> float | None:
     return sum(found.base_error) / len(found.base_error) if found.base_error else None
 
 
-def line(row: Row) -> Line:
-    """A row as it is shown."""
+def line(row: Row, first: Row) -> Line:
+    """A row as it is shown, beside the first."""
     if not row.error:
-        return Line((row.label, "failed, see the notes", "", "", "", "", ""))
+        return Line((row.label, "failed, see the notes", "", "", "", "", "", ""))
+    behind = None if row is first else interval(row.behind(first))
     widths = [after for _, after in row.channels.values()]
     left = "-".join(map(str, widths)) if len(widths) <= MOST_SITES else f"{sum(widths)} in {len(widths)} layers"
     cells = (
@@ -106,7 +111,8 @@ def line(row: Row) -> Line:
         mean_and_spread(row.params_ratio),
         mean_and_spread(row.macs_ratio),
         mean_and_spread(row.error),
-        mean_and_spread(row.cost, "{:.1f}".format),
-        mean_and_spread(row.seconds, "{:.0f}".format),
+        "{:+.2f} +- {:.2f}".format(*behind) if behind else "",
+        f"{statistics.mean(row.cost):.1f}",
+        f"{statistics.mean(row.seconds):.0f}",
     )
     return Line(cells, statistics.mean(row.macs_ratio), tuple(row.error))

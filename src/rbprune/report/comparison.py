@@ -12,12 +12,17 @@ from rbprune.report.scatter import scatter
 from rbprune.report.sheet import Sheet
 from rbprune.report.standing import standing
 
-COLUMNS = ("method", "channels left, first seed", "CR", "MACs", "error %", "cost", "seconds")
+COLUMNS = ("method", "channels left, first seed", "CR", "MACs", "error %", "to the first", "cost", "seconds")
+_PAIRED = COLUMNS.index("to the first")
 
 
 def sheet(lines: Sequence[Line], title: str) -> Sheet:
-    """The table in the paper's format."""
-    return Sheet(title, COLUMNS, tuple(line.cells for line in lines), names=2)
+    """The table in the paper's format; with one seed, nothing is said of differences."""
+    rows = (COLUMNS, *(line.cells for line in lines))
+    if not any(line.cells[_PAIRED] for line in lines):
+        rows = tuple((*cells[:_PAIRED], *cells[_PAIRED + 1 :]) for cells in rows)
+    note = "To the first: points of error above the first method's on the same seeds, +- the 95 % interval."
+    return Sheet(title, rows[0], rows[1:], names=2, note=note if len(rows[0]) == len(COLUMNS) else "")
 
 
 def write_page(
@@ -28,9 +33,7 @@ def write_page(
         environment()
         .get_template("compare.html.j2")
         .render(
-            title=title,
-            columns=COLUMNS,
-            lines=lines,
+            sheet=sheet(lines, title),
             standing=standing(lines, base),
             plot=scatter(lines, base),
             notes=notes,

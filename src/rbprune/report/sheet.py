@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rich import box
 from rich.table import Table
@@ -38,7 +39,8 @@ class Sheet:
         found = Table(title=self.title, box=box.SIMPLE, title_justify="left", caption=self.note or None)
         found.caption_justify = "left"
         for number, name in enumerate(self.columns):
-            found.add_column(name, justify="right" if number >= self.names else "left", overflow="fold")
+            justify: Literal["left", "right"] = "right" if number >= self.names else "left"
+            found.add_column(name, justify=justify, overflow="fold", no_wrap=number == 0)
         for cells in self.rows:
             found.add_row(*cells)
         return found
