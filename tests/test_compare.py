@@ -160,6 +160,12 @@ def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobod
     assert max(spots) - min(spots) > 200
 
 
+def test_methods_at_equal_macs_look_equal() -> None:
+    lines = [Line((f"m{i}", "", "", "", "", "", "", ""), 2.29 + i / 200, (10.0 + i,)) for i in range(4)]
+    spots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', str(scatter(lines, None)))]
+    assert max(spots) - min(spots) < 40, "less than a percent apart, on an axis of 540"
+
+
 def test_methods_stand_in_the_order_of_their_mean_error_with_every_seed_shown() -> None:
     def of(name: str, *errors: float) -> Line:
         return Line((name, "", "", "", "", "", ""), 2.0, errors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from markupsafe import Markup, escape
@@ -23,7 +24,9 @@ def scatter(lines: Sequence[Line], base: float | None, width: int = 720) -> Mark
     height = max(380, round(SPACING * (len(points) + 1)) + TOP + BOTTOM)
     most = ceiling([error for _, error, _ in points], base)
     shown = [e for _, error, line in points if error <= most for e in (error - line.spread, error + line.spread)]
-    across, up = padded([macs for macs, _, _ in points]), padded(shown + ([base] if base is not None else []))
+    middle = statistics.median(macs for macs, _, _ in points)
+    across = padded([*(macs for macs, _, _ in points), 0.9 * middle, 1.1 * middle])  # equal MACs shall look equal
+    up = padded(shown + ([base] if base is not None else []))
     x, y = Scale(*across, LEFT, width - RIGHT), Scale(*up, height - BOTTOM, TOP)
     parts = _axes(x, y, width, height)
     names = [(y(min(error, up[1])), (macs, error, line)) for macs, error, line in points]
