@@ -38,7 +38,10 @@ class Request:
     def told(self, method: str) -> bool:
         """Whether the method is told how much to cut."""
         found = find_method(method)
-        return found.stage.needs_ratio or (self.match and found.order is at_once and method != self.methods[0])
+        if found.stage.needs_ratio or not self.match or method == self.methods[0]:
+            return found.stage.needs_ratio
+        rates = load_recipe(self.recipe, (*self.overrides, f"prune.method={method}")).prune.rates
+        return found.order is at_once or found.stage.aims(rates)
 
     def check(self) -> None:
         """Every mistake that can be seen before anything runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from torch import nn
@@ -71,23 +72,28 @@ class Pruner:
             rate_init=rate_init,
             rates=rates,
             options=method_options or {},
-            macs=macs if len(self.stages) == 1 else None,
+            macs=macs if len(self.stages) == 1 or self.method.stage.aims(rates) else None,
             least=least,
-            shares=self._shares(macs, least),
+            shares=self._shares(macs, least, rates),
         )
 
-    def _shares(self, macs: float | None, least: float) -> dict[str, float]:
+    def _shares(self, macs: float | None, least: float, rates: str) -> dict[str, float]:
         """For a method that is told how much to cut: the same share of every site."""
-        if not self.method.stage.needs_ratio:
-            if macs is not None and len(self.stages) > 1:
-                raise ConfigError(
-                    f"method {self.method.name!r} decides layer by layer how much to cut, so it cannot aim at "
-                    "prune.macs_ratio; leave it out and change prune.price"
-                )
-            return {}
-        if macs is None:
+        stage = self.method.stage
+        if stage.needs_ratio and macs is None:
             raise ConfigError(f"method {self.method.name!r} must be told how much to cut: set prune.macs_ratio=2")
-        return share_for(self.graph, [name for stage in self.stages for name in stage], macs, least)
+        if macs is None:
+            return {}
+        if len(self.stages) > 1 and not stage.needs_ratio and not stage.aims(rates):
+            raise ConfigError(
+                f"method {self.method.name!r} decides layer by layer how much to cut, so it cannot aim at "
+                "prune.macs_ratio; leave it out and change prune.price (rbp and rrbp can, with prune.rates=fixed-point)"
+            )
+        if stage.cuts_itself and not stage.needs_ratio:
+            return {}
+        # also where the shares are not used: what is out of reach shall be told before hours of training
+        shares = share_for(self.graph, [name for names in self.stages for name in names], macs, least)
+        return shares if stage.needs_ratio else {}
 
     def __len__(self) -> int:
         return len(self.stages)
@@ -107,7 +113,10 @@ class Pruner:
 
         With ``remember`` it holds on to the last inputs, for the recalibration in ``finish``.
         """
-        return self.method.stage(self.graph, self.stages[number], self.settings, remember=remember)
+        settings = self.settings
+        if settings.macs is not None:
+            settings = replace(settings, later=tuple(name for names in self.stages[number + 1 :] for name in names))
+        return self.method.stage(self.graph, self.stages[number], settings, remember=remember)
 
     @property
     def plan(self) -> Plan:

@@ -25,6 +25,7 @@ from tests.networks import relative_error, stripes, tiny_cnn
 RESIDUAL = ("rrbp", "dds-blocks")
 OPTIONS: dict[str, dict[str, Any]] = {
     "rbp": {"rate_lr": 0.3},
+    "rbp to 2x": {"rate_lr": 0.3, "rates": "fixed-point", "macs_ratio": 2.0},
     "ibp": {"rate_lr": 0.3},
     "rrbp": {"rate_lr": 0.3, "rates": "fixed-point"},
     "bc": {"rate_lr": 0.5, "options": {"kl_weight": 3.0}},
@@ -58,8 +59,9 @@ def network(method: str) -> nn.Module:
 def runner(method: str, folder: Path | None) -> Runner:
     images, labels = stripes(256)
     batches = [(images[i : i + 32], labels[i : i + 32]) for i in range(0, 256, 32)]
-    needs = METHODS[method].stage.needs_ratio
-    prune: dict[str, Any] = {"method": method, "epochs": 4, "lr": 1e-2, "price": {"nats": 60}, "observe": 4}
+    name = method.partition(" ")[0]
+    needs = METHODS[name].stage.needs_ratio
+    prune: dict[str, Any] = {"method": name, "epochs": 4, "lr": 1e-2, "price": {"nats": 60}, "observe": 4}
     prune |= OPTIONS.get(method, {}) | ({"macs_ratio": 2.0} if needs else {})
     if method in ("slimming", "tp-bn"):
         prune |= {"only": ["0", "4"], "macs_ratio": 1.5}
@@ -86,7 +88,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "rbp to 2x"])
 def test_it_shrinks_the_network_says_why_and_repeats_itself(method: str, tmp_path: Path) -> None:
     first = runner(method, None)
     summary = first.run()
@@ -96,7 +98,7 @@ def test_it_shrinks_the_network_says_why_and_repeats_itself(method: str, tmp_pat
     stages = [event for event in first.journal.events if event["event"] == "stage"]
     assert len(stages) == len(first.pruner)
     for stage in stages:
-        assert stage["diagnostic"] == METHODS[method].stage.diagnostic
+        assert stage["diagnostic"] == METHODS[method.partition(" ")[0]].stage.diagnostic
         for name, (before, after) in stage["channels"].items():
             assert len(stage["values"][name]) == before >= after
     if method in ("thinet", "cp"):

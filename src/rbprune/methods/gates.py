@@ -17,12 +17,12 @@ _MOST_SHAPES = 32
 class Law(nn.Module):
     """What multiplies each channel while a method decides about it: a number, or a distribution."""
 
-    def draw(self, rows: int) -> Tensor:
-        """Factors for training: [rows, channels], one row per example (or one in all), differentiable."""
+    def draw(self, rows: int) -> Tensor | None:
+        """Factors for training: [rows, channels], one row per example (or one in all), differentiable; None: all 1."""
         raise NotImplementedError
 
-    def mean(self) -> Tensor:
-        """What stands for them in evaluation, and is folded into the weights: [channels]."""
+    def mean(self) -> Tensor | None:
+        """What stands for them in evaluation, and is folded into the weights: [channels]; None: all 1."""
         raise NotImplementedError
 
 
@@ -48,7 +48,7 @@ class Gates:
         self._names = [site.name for site in sites]
         self.scratch: dict[Any, Tensor] = {}
         """Memory that the backward pass uses again and again, by shape."""
-        self._drawn: dict[int, dict[str, Tensor]] = {}
+        self._drawn: dict[int, dict[str, Tensor] | None] = {}
         self._handles = [graph.model.register_forward_pre_hook(self._forget)]
         for site in sites:
             for part in site.parts:
@@ -68,15 +68,17 @@ class Gates:
     def _forget(self, module: nn.Module, args: Any) -> None:
         self._drawn = {}
 
-    def theta(self, site: str, batch: int, training: bool) -> Tensor:
-        """Factors for the channels of a site: [batch or 1, channels]."""
+    def theta(self, site: str, batch: int, training: bool) -> Tensor | None:
+        """Factors for the channels of a site: [batch or 1, channels]; None: all 1."""
         training = training or self.always
         rows = 0 if not training else batch if self.per == "example" else 1
         if rows not in self._drawn or not training:
+            drawn = self.law.draw(rows) if rows else self.law.mean()
             # split, not sliced: one backward step for all sites instead of a zero-filled gradient for each
-            drawn = self.law.draw(rows) if rows else self.law.mean().unsqueeze(0)
-            self._drawn[rows] = dict(zip(self._names, drawn.split(self._sizes, dim=1), strict=True))
-        return self._drawn[rows][site]
+            parts = () if drawn is None else drawn.view(-1, sum(self._sizes)).split(self._sizes, dim=1)
+            self._drawn[rows] = dict(zip(self._names, parts, strict=True)) if parts else None
+        found = self._drawn[rows]
+        return None if found is None else found[site]
 
 
 def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
@@ -100,6 +102,8 @@ class _Scale:
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         x, *rest = args
         theta = self.gates.theta(self.site, x.shape[0], module.training)
+        if theta is None:
+            return args
         if self.columns is not None:
             theta = torch.cat([theta, torch.ones_like(theta[:, :1])], dim=1)[:, self.columns.to(theta.device)]
         theta = theta.to(x.dtype)

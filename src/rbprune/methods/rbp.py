@@ -11,7 +11,7 @@ from rbprune import processes
 from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.gates import Law
+from rbprune.methods.gates import Gates, Law
 from rbprune.methods.stage import GateStage, Settings, Verdict
 
 MEMORY, EVERY = 0.95, 2
@@ -28,6 +28,7 @@ class DiracLaw(Law):
         super().__init__()
         self.rate = nn.Parameter(torch.full((channels,), rate))
         self.curvature: Tensor
+        self.ahead: Tensor
         self.looks: Tensor
         self.steps: Tensor
         self.register_buffer("curvature", torch.zeros(channels))
@@ -43,6 +44,31 @@ class DiracLaw(Law):
 
     def mean(self) -> Tensor:
         return 1 - self.rate
+
+    @property
+    def looks_next(self) -> bool:
+        """Whether there will be a look in the step that is about to begin."""
+        return int(self.steps) % EVERY == 0
+
+
+class Probe(Law):
+    """Factors of exactly 1 on the channels of later sites: a look sees their curvature, and nothing else changes."""
+
+    def __init__(self, channels: int, noise: DiracLaw) -> None:
+        super().__init__()
+        self.channels, self._noise = channels, [noise]  # in a list: it is no part of this module
+        noise.register_buffer("ahead", torch.zeros(channels))
+        self.drawn: Tensor | None = None
+
+    def draw(self, rows: int) -> Tensor | None:
+        (noise,) = self._noise
+        self.drawn = None
+        if torch.is_grad_enabled() and noise.looks_next:
+            self.drawn = torch.ones(rows, self.channels, device=noise.rate.device, requires_grad=True)
+        return self.drawn
+
+    def mean(self) -> None:
+        return None
 
 
 class DiracStage(GateStage):
@@ -63,9 +89,16 @@ class DiracStage(GateStage):
         self.kl_weight = settings.options.get("kl_weight", 1.0)
         self._outputs: Any = None
         self._seeing = graph.model.register_forward_hook(self._see) if self.fixed_point else None
+        self._later = [graph[name] for name in settings.later]
+        self._probe = Probe(sum(site.channels for site in self._later), self.law) if self._later else None
+        self._probing = Gates(graph, self._later, self._probe) if self._probe is not None else None
         nats = [settings.price.of(graph, site) for site in self.sites]
         self.price = {site.name: (float(n.min()), float(n.max())) for site, n in zip(self.sites, nats, strict=True)}
         self.eps2 = dirac.eps2_from_nats(torch.cat(nats)).to(self.law.rate.device)
+
+    @classmethod
+    def aims(cls, rates: str) -> bool:
+        return rates == "fixed-point"
 
     @classmethod
     def beside(cls, settings: Settings) -> float:
@@ -107,10 +140,10 @@ class DiracStage(GateStage):
         For logits z with probabilities p the Gauss-Newton curvature is N E[J^T (diag p - p p^T) J], J = dz / dtheta. A
         random v with that covariance in the middle gives E[(J^T v)^2], one backward pass that stops at theta.
         """
-        law, outputs = self.law, self._outputs
+        law, outputs, looks = self.law, self._outputs, self.law.looks_next
         self._outputs = None
         law.steps += 1
-        if not self.fixed_point or outputs is None or law.drawn is None or int(law.steps) % EVERY != 1:
+        if not self.fixed_point or outputs is None or law.drawn is None or not looks:
             return
         if not (isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1):
             raise ConfigError(
@@ -120,10 +153,15 @@ class DiracStage(GateStage):
         root = outputs.detach().float().softmax(1).sqrt()
         xi = torch.randn_like(root)
         direction = root * xi - root.square() * (root * xi).sum(1, keepdim=True)
-        (slope,) = torch.autograd.grad(outputs, law.drawn, direction.to(outputs.dtype), retain_graph=True)
-        # every process saw other examples, and all must come to the same rates
-        square = processes.mean(slope.float().square().mean(0))
-        law.curvature.lerp_(self.settings.dataset_size * square, 1 - MEMORY)
+        seen = [(law.drawn, law.curvature)]
+        if self._probe is not None and self._probe.drawn is not None:
+            seen.append((self._probe.drawn, law.ahead))
+        thetas = [theta for theta, _ in seen]
+        slopes = torch.autograd.grad(outputs, thetas, direction.to(outputs.dtype), retain_graph=True)
+        for slope, (_, curvature) in zip(slopes, seen, strict=True):
+            # every process saw other examples, and all must come to the same rates
+            square = processes.mean(slope.float().square().mean(0))
+            curvature.lerp_(self.settings.dataset_size * square, 1 - MEMORY)
         law.looks += 1
         law.drawn = None
 
@@ -140,12 +178,28 @@ class DiracStage(GateStage):
     def _curvature(self) -> Tensor:
         """Of the total loss in theta, for a divergence of weight 1: as measured, or as the rates tell it."""
         if self.fixed_point and self.law.looks:
-            return self.law.curvature / (1 - MEMORY**self.law.looks) / self.kl_weight
+            return self._measured(self.law.curvature)
         return dirac.resistance(self.law.rate.detach(), self.eps2)
+
+    def _measured(self, running: Tensor) -> Tensor:
+        return running / (1 - MEMORY**self.law.looks) / self.kl_weight
+
+    def ahead(self) -> dict[str, Tensor]:
+        """What later channels fail to earn of their price, if nothing but this stage were to change them."""
+        if not self._later or not self.law.looks:
+            return {}
+        curvatures = self._measured(self.law.ahead).cpu().split([site.channels for site in self._later])
+        prices = [self.settings.price.of(self.graph, site) for site in self._later]
+        return {
+            site.name: 1 - curvature * dirac.eps2_from_nats(price)
+            for site, curvature, price in zip(self._later, curvatures, prices, strict=True)
+        }
 
     def let_go(self) -> None:
         super().let_go()
         self._outputs = self.law.drawn = None
+        if self._probing is not None:
+            self._probing.detach()
         if self._seeing is not None:
             self._seeing.remove()
 

@@ -40,6 +40,8 @@ class Settings:
     """Settings of one method only."""
     macs: float | None = None
     """Cut down to so many MACs, by the method's ranking, instead of where its threshold says."""
+    later: tuple[str, ...] = ()
+    """Where ``macs`` decides: the sites of the stages to come, which will do their part of it."""
     least: float = LEAST
     """The share of its channels that each site keeps where ``macs`` decides."""
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -117,6 +119,11 @@ class Stage:
     # what a method fills in
 
     @classmethod
+    def aims(cls, rates: str) -> bool:
+        """Whether it can aim at a number of MACs over several stages, by ``ahead``."""
+        return False
+
+    @classmethod
     def beside(cls, settings: Settings) -> float:
         """What the method computes in a training step beside the step, as a part of it."""
         return 0.0
@@ -124,6 +131,10 @@ class Stage:
     def judge(self) -> dict[str, Verdict]:
         """A verdict for each site of the stage."""
         raise NotImplementedError
+
+    def ahead(self) -> dict[str, Tensor]:
+        """How the channels of later sites rank among those of this stage, as far as it can be seen now."""
+        return {}
 
     def penalty(self) -> Tensor | None:
         """What is added to the mean loss while training, beside the data's part."""
@@ -228,7 +239,8 @@ class Stage:
                 stacklevel=3,
             )
         ranks = {name: v.value if v.rank is None else v.rank for name, v in verdicts.items()}
-        return match_macs(self.graph, ranks, self.settings.macs, self.settings.least)
+        gone = match_macs(self.graph, ranks | self.ahead(), self.settings.macs, self.settings.least)
+        return {name: gone[name] for name in ranks}
 
     def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:
         if not bool(gone.all()):

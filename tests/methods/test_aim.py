@@ -1,0 +1,115 @@
+"""Recursive pruning down to a number of MACs: each stage sees how the later ones rank beside it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rbprune import Price, Pruner, trace
+from rbprune.errors import ConfigError
+from rbprune.methods import Settings
+from rbprune.methods.rbp import MEMORY, DiracStage
+from tests.networks import scramble, stripes, tiny_cnn
+
+
+def test_the_probe_changes_neither_outputs_nor_gradients() -> None:
+    images, labels = stripes(16)
+    found = []
+    for later in ((), ("4", "8")):
+        torch.manual_seed(0)
+        model = scramble(tiny_cnn()).train()
+        graph = trace(model, images[:1].double())
+        stage = DiracStage(graph, ["0"], Settings(100, Price(nats=20), rates="fixed-point", rate_init=0.3, later=later))
+        torch.manual_seed(1)
+        outputs = model(images.double())
+        stage.look()
+        F.cross_entropy(outputs, labels).backward()
+        found.append([outputs.detach(), *(p.grad for p in model.parameters()), stage.law.curvature])
+        if later:
+            assert len(stage.law.ahead) == sum(graph[name].channels for name in later)
+            assert bool((stage.law.ahead > 0).any())
+        stage.abandon()
+        assert not any(module._forward_pre_hooks for module in model.modules())
+    for plain, probed in zip(*found, strict=True):
+        assert torch.equal(plain, probed)  # type: ignore[arg-type]
+
+
+def test_the_probe_sees_the_curvature_of_later_channels() -> None:
+    """Where a later layer gets what the first one makes, its channels have the known Gauss-Newton curvature."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(3, n, bias=False) for n in (3, 3, 4)]).double()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(3))
+        model[1].weight.copy_(torch.eye(3))
+        model[2].weight.mul_(0.1)
+    graph = trace(model, torch.zeros(1, 3, dtype=torch.float64))
+    settings = Settings(1000, Price(nats=20), rates="fixed-point", rate_init=1e-4, macs=1.0, later=("1",))
+    stage = DiracStage(graph, ["0"], settings)
+    model.train()
+    x = torch.tensor([[0.5, 9.0, 20.0]], dtype=torch.float64).repeat(512, 1)
+    for _ in range(400):  # no step is taken: the rates stay where the noise is slight
+        model(x)
+        stage.look()
+    weight = model[2].weight.detach()
+    p = (x[0] @ weight.T).softmax(0)
+    jacobian = weight * x[0]
+    curvature = 1000 * torch.einsum("kc,kl,lc->c", jacobian, torch.diag(p) - torch.outer(p, p), jacobian)
+    seen = (1 - stage.ahead()["1"].double()) * 40  # of 20 nats
+    torch.testing.assert_close(seen, curvature, rtol=0.1, atol=0)
+    torch.testing.assert_close(stage.law.curvature.double(), curvature, rtol=0.1, atol=0)
+
+
+def test_a_stage_leaves_to_later_ones_what_costs_less_there() -> None:
+    graph = trace(scramble(tiny_cnn()).float(), torch.zeros(1, 1, 8, 8))
+    cuts = {}
+    for earned in (0.0, 1e6):
+        settings = Settings(100, Price(nats=20), rates="fixed-point", macs=0.7 * graph.macs(), later=("4", "8"))
+        stage = DiracStage(graph, ["0"], settings)
+        stage.law.looks += 1
+        stage.law.curvature.fill_(40 * (1 - MEMORY))
+        stage.law.ahead.fill_(40 * earned * (1 - MEMORY))
+        cuts[earned] = int(stage._chosen(stage.judge())["0"].sum())
+        stage.abandon()
+    assert cuts[0.0] == 0, "later channels earn nothing and bring all that is asked for"
+    assert cuts[1e6] > 0, "later channels are dear, and so these go first"
+
+
+@pytest.mark.parametrize("ratio", [1.5, 3.0])
+def test_rbp_ends_at_the_macs_it_was_asked_for(ratio: float) -> None:
+    torch.manual_seed(0)
+    model, (images, labels) = tiny_cnn(), stripes(256)
+    pruner = Pruner(model, images[:1], dataset_size=256, price=Price(nats=2), rates="fixed-point", macs_ratio=ratio)
+    dense, left = pruner.graph.macs(), []
+    for stage in pruner:
+        optimizer = torch.optim.Adam(stage.param_groups(lr=3e-3, rate_lr=0.1))
+        for _ in range(12):
+            loss = F.cross_entropy(model(images), labels) + stage.kl()
+            stage.look()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            stage.clamp()
+        stage.finish()
+        left.append(pruner.graph.macs())
+    assert left == sorted(left, reverse=True)
+    assert ratio <= dense / left[-1] < 1.25 * ratio, "as few channels as that needs; one of conv 4 is some 8 %"
+
+
+def test_what_is_out_of_reach_is_told_before_anything_is_trained() -> None:
+    for method, rates in (("rbp", "fixed-point"), ("ibp", "adam")):
+        with pytest.raises(ConfigError, match=r"out of reach.*prune\.least"):
+            Pruner(
+                tiny_cnn(),
+                torch.zeros(1, 1, 8, 8),
+                dataset_size=9,
+                method=method,
+                rates=rates,
+                macs_ratio=1e4,  # type: ignore[arg-type]
+            )
+
+
+def test_rates_by_adam_see_nothing_ahead() -> None:
+    with pytest.raises(ConfigError, match=r"cannot aim at prune\.macs_ratio.*with prune\.rates=fixed-point"):
+        Pruner(tiny_cnn(), torch.zeros(1, 1, 8, 8), dataset_size=9, rates="adam", macs_ratio=2)
