@@ -52,6 +52,20 @@ def match_macs(
     return cut(low)
 
 
+def boundary(graph: ChannelGraph, values: Mapping[str, Tensor], macs: float, least: float = LEAST) -> float:
+    """The value above which channels go in ``match_macs``: that of the last one that goes, or of the first that would.
+
+    >>> import torch
+    >>> from rbprune import trace
+    >>> graph = trace(torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Linear(4, 2)), torch.zeros(1, 2))
+    >>> boundary(graph, {"0": torch.tensor([0.1, 0.4, 0.3, 0.2])}, macs=8)
+    0.3
+    """
+    gone = torch.cat(list(match_macs(graph, values, macs, least).values()))
+    flat = torch.cat([value.detach().cpu().double() for value in values.values()])
+    return round(float(flat[gone].min() if bool(gone.any()) else flat.max()), 9)
+
+
 def _lowest(values: Tensor, share: float) -> Tensor:
     """Where the lowest values are, a ``share`` of them and at least one."""
     number = max(1, math.ceil(len(values) * share - 1e-9))

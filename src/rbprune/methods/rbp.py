@@ -11,7 +11,8 @@ from rbprune import processes
 from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.gates import Gates, Law
+from rbprune.methods.aim import Aim
+from rbprune.methods.gates import Law
 from rbprune.methods.stage import GateStage, Settings, Verdict
 
 MEMORY, EVERY = 0.95, 2
@@ -28,7 +29,6 @@ class DiracLaw(Law):
         super().__init__()
         self.rate = nn.Parameter(torch.full((channels,), rate))
         self.curvature: Tensor
-        self.ahead: Tensor
         self.looks: Tensor
         self.steps: Tensor
         self.register_buffer("curvature", torch.zeros(channels))
@@ -51,26 +51,6 @@ class DiracLaw(Law):
         return int(self.steps) % EVERY == 0
 
 
-class Probe(Law):
-    """Factors of exactly 1 on the channels of later sites: a look sees their curvature, and nothing else changes."""
-
-    def __init__(self, channels: int, noise: DiracLaw) -> None:
-        super().__init__()
-        self.channels, self._noise = channels, [noise]  # in a list: it is no part of this module
-        noise.register_buffer("ahead", torch.zeros(channels))
-        self.drawn: Tensor | None = None
-
-    def draw(self, rows: int) -> Tensor | None:
-        (noise,) = self._noise
-        self.drawn = None
-        if torch.is_grad_enabled() and noise.looks_next:
-            self.drawn = torch.ones(rows, self.channels, device=noise.rate.device, requires_grad=True)
-        return self.drawn
-
-    def mean(self) -> None:
-        return None
-
-
 class DiracStage(GateStage):
     """Rates are inferred by training; a channel goes when its rate is above the threshold (the paper: 0.5)."""
 
@@ -89,12 +69,20 @@ class DiracStage(GateStage):
         self.kl_weight = settings.options.get("kl_weight", 1.0)
         self._outputs: Any = None
         self._seeing = graph.model.register_forward_hook(self._see) if self.fixed_point else None
-        self._later = [graph[name] for name in settings.later]
-        self._probe = Probe(sum(site.channels for site in self._later), self.law) if self._later else None
-        self._probing = Gates(graph, self._later, self._probe) if self._probe is not None else None
-        nats = [settings.price.of(graph, site) for site in self.sites]
-        self.price = {site.name: (float(n.min()), float(n.max())) for site, n in zip(self.sites, nats, strict=True)}
-        self.eps2 = dirac.eps2_from_nats(torch.cat(nats)).to(self.law.rate.device)
+        nats = torch.cat([settings.price.of(graph, site) for site in self.sites])
+        self.given = dirac.eps2_from_nats(nats).to(self.law.rate.device)
+        """eps^2 of the price as it was given."""
+        self.aim: Aim | None = None
+        if self.fixed_point and settings.macs is not None:
+            later, looks = [graph[name] for name in settings.later], lambda: self.law.looks_next
+            self.aim = Aim(graph, self.sites, later, settings.price, settings.macs, settings.least, looks)
+            self.finds_price = True
+            self.law.add_module("aim", self.aim.to(self.law.rate.device))
+
+    @property
+    def eps2(self) -> Tensor:
+        """Of the price as it was given, or of so many times that as the MACs need."""
+        return self.given if self.aim is None else self.given / self.aim.factor
 
     @classmethod
     def aims(cls, rates: str) -> bool:
@@ -154,8 +142,8 @@ class DiracStage(GateStage):
         xi = torch.randn_like(root)
         direction = root * xi - root.square() * (root * xi).sum(1, keepdim=True)
         seen = [(law.drawn, law.curvature)]
-        if self._probe is not None and self._probe.drawn is not None:
-            seen.append((self._probe.drawn, law.ahead))
+        if self.aim is not None and self.aim.drawn is not None:
+            seen.append((self.aim.drawn, self.aim.curvature))
         thetas = [theta for theta, _ in seen]
         slopes = torch.autograd.grad(outputs, thetas, direction.to(outputs.dtype), retain_graph=True)
         for slope, (_, curvature) in zip(slopes, seen, strict=True):
@@ -163,6 +151,8 @@ class DiracStage(GateStage):
             square = processes.mean(slope.float().square().mean(0))
             curvature.lerp_(self.settings.dataset_size * square, 1 - MEMORY)
         law.looks += 1
+        if self.aim is not None:
+            self.aim.take(self._measured(law.curvature), self._measured(self.aim.curvature), int(law.looks))
         law.drawn = None
 
     def after_step(self) -> None:
@@ -185,21 +175,23 @@ class DiracStage(GateStage):
         return running / (1 - MEMORY**self.law.looks) / self.kl_weight
 
     def ahead(self) -> dict[str, Tensor]:
-        """What later channels fail to earn of their price, if nothing but this stage were to change them."""
-        if not self._later or not self.law.looks:
-            return {}
-        curvatures = self._measured(self.law.ahead).cpu().split([site.channels for site in self._later])
-        prices = [self.settings.price.of(self.graph, site) for site in self._later]
-        return {
-            site.name: 1 - curvature * dirac.eps2_from_nats(price)
-            for site, curvature, price in zip(self._later, curvatures, prices, strict=True)
-        }
+        return {name: rank for name, rank in self._ranks().items() if name in self.settings.later}
+
+    def _ranks(self) -> dict[str, Tensor]:
+        """What channels fail to earn of their price, 1 - A eps^2: of this stage and, where MACs decide, of later ones.
+
+        Rates under different prices cannot be compared: a channel without any evidence ends at 1 - eps^2, lower in a
+        cheap layer than in a dear one. The share of its price that a channel fails to earn can.
+        """
+        if self.aim is not None and self.law.looks:
+            return self.aim.ranks(self._curvature(), self._measured(self.aim.curvature))
+        return self.split((1 - self._curvature() * self.given).detach())
 
     def let_go(self) -> None:
         super().let_go()
         self._outputs = self.law.drawn = None
-        if self._probing is not None:
-            self._probing.detach()
+        if self.aim is not None and self.aim.gates is not None:
+            self.aim.gates.detach()
         if self._seeing is not None:
             self._seeing.remove()
 
@@ -212,15 +204,11 @@ class DiracStage(GateStage):
         return {name: float(((r >= low) & (r <= high)).float().mean()) for name, r in self.rates.items()}
 
     def judge(self) -> dict[str, Verdict]:
-        """r_c <- 1 if r_c > T, W_c <- W_c (1 - r_c): theta becomes its mean (paper, eq. threshold and scale).
-
-        Rates under different prices cannot be compared: a channel without any evidence ends at 1 - eps^2, lower in a
-        cheap layer than in a dear one. The share of its price that a channel fails to earn, 1 - A eps^2, can.
-        """
-        missing = self.split((1 - self._curvature() * self.eps2).detach())
+        """r_c <- 1 if r_c > T, W_c <- W_c (1 - r_c): theta becomes its mean (paper, eq. threshold and scale)."""
+        ranks, nats = self._ranks(), self.split(1 / (2 * self.eps2))
+        self.price = {name: (float(n.min()), float(n.max())) for name, n in nats.items()}
         return {
-            name: Verdict(rate, rate > self.threshold, 1 - rate, rank=missing[name])
-            for name, rate in self.rates.items()
+            name: Verdict(rate, rate > self.threshold, 1 - rate, rank=ranks[name]) for name, rate in self.rates.items()
         }
 
 

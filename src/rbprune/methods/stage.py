@@ -111,6 +111,8 @@ class Stage:
         self.module: nn.Module | None = None
         """What is trained beside the network."""
         self.price: dict[str, tuple[float, float]] = {}
+        self.finds_price = False
+        """Whether the price is found on the way, so that there is no better one to ask for."""
         self.notes: dict[str, float] = {}
         self.result: StageResult | None = None
         self._recent: deque[Arguments] = deque(maxlen=_RECENT_BATCHES if remember else 0)
@@ -232,7 +234,7 @@ class Stage:
         if self.settings.macs is None or self.cuts_itself:
             return redundant
         dead = [name for name, mask in redundant.items() if bool(mask.all())]
-        if dead:
+        if dead and not self.finds_price:
             warnings.warn(
                 f"every channel of {', '.join(map(repr, dead))} was redundant, so their ranking may say little; a "
                 "lower prune.price leaves more to tell them apart",
