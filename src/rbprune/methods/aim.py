@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -18,6 +17,8 @@ FIRST = 3
 """After so many looks the curvature is still that of a network without much noise."""
 PULL = 0.2
 """How far the price goes to its new value with each look."""
+_CHEAPEST = 1e-6
+"""Of the given price; less than nothing cannot be asked for where dead channels alone bring what is needed."""
 
 
 class Aim(Law):
@@ -69,9 +70,9 @@ class Aim(Law):
         """Scale the price to what the curvatures say after another look."""
         if looks <= FIRST:
             self.first.copy_(own)
-        wanted = 1 - boundary(self.graph, self.ranks(own, later), self.macs, self.least)
+        wanted = max(_CHEAPEST, 1 - boundary(self.graph, self.ranks(own, later), self.macs, self.least))
         before = float(self.scale) or wanted
-        self.scale.fill_(math.exp((1 - PULL) * math.log(before) + PULL * math.log(max(wanted, 1e-6))))
+        self.scale.fill_(before ** (1 - PULL) * wanted**PULL)
 
     def ranks(self, own: Tensor, later: Tensor) -> dict[str, Tensor]:
         """What the channels of each site, own and later, fail to earn of the price as it was given."""
