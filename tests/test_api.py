@@ -201,6 +201,15 @@ def test_the_price_is_given_or_in_proportion_to_the_evidence(
     assert result.config.prune.price.price().to_dict() == price
 
 
+def test_asked_for_macs_rbp_finds_the_price() -> None:
+    x, _ = stripes(2)
+    short = ["prune.epochs=2", "finetune.epochs=1"]
+    result = rbprune.prune(trained(), loader(512), example_inputs=x, macs_ratio=4, options=short, console=quiet())
+    assert 4 <= result.summary["macs_ratio"] < 5
+    assert [event["event"] for event in result.events].count("stage") == 3
+    assert not any("price" in event.get("message", "") for event in result.events), "there is none to complain of"
+
+
 def test_inputs_that_do_not_fit_are_still_told_by_the_trace() -> None:
     with pytest.raises(rbprune.errors.RbpruneError, match="example_inputs"):
         rbprune.prune(tiny_cnn(), loader(64), example_inputs=torch.zeros(2, 7, 8, 8), console=quiet())

@@ -71,6 +71,7 @@ def prune(
     test_loader: Iterable[Batch] | None = None,
     method: str = "rbp",
     price: Price | None = None,
+    macs_ratio: float | None = None,
     loss_fn: Loss = F.cross_entropy,
     dataset_size: int | None = None,
     seed: int = 0,
@@ -81,17 +82,18 @@ def prune(
 
     ``loss_fn(outputs, targets)`` is a mean negative log-likelihood. ``dataset_size`` is asked of the loader when it
     is not given. A higher ``price`` makes the network smaller; by default it is 2 nats per example, less for fewer than
-    ten classes. ``options`` are settings as on the command line, such as ``"prune.epochs=1"`` or
-    ``"finetune.epochs=10"``. The rates of a classifier (outputs of shape (examples, classes), cross-entropy) go to
-    their fixed point, those of other networks are found by Adam; ``"prune.rates=adam"`` decides it. Errors before and
-    after are measured on ``test_loader``, or else on ``val_loader``.
+    ten classes. With ``macs_ratio`` the MACs end so many times fewer, and the price is found. ``options`` are settings
+    as on the command line, such as ``"prune.epochs=1"`` or ``"finetune.epochs=10"``. The rates of a classifier (outputs
+    of shape (examples, classes), cross-entropy) go to their fixed point, those of other networks are found by Adam;
+    ``"prune.rates=adam"`` decides it. Errors before and after are measured on ``test_loader``, or else on
+    ``val_loader``.
     """
     options = list(options)
     classes = _classes(model, example_inputs, loss_fn)
     if classes is not None and method in ("rbp", "rrbp", "ibp") and _decides_nothing(options):
         options = [*FIXED_POINT, *options]
-    prices = {"price": (price or _default_price(classes)).to_dict()}
-    raw = {**DEFAULTS, "seed": seed, "model": {"name": type(model).__name__}, "prune": {**DEFAULTS["prune"], **prices}}
+    aim = {"price": (price or _default_price(classes)).to_dict(), "macs_ratio": macs_ratio}
+    raw = {**DEFAULTS, "seed": seed, "model": {"name": type(model).__name__}, "prune": {**DEFAULTS["prune"], **aim}}
     config = build_config(raw, [f"prune.method={method}", *options], where="options")
     train = LoaderStream(train_loader, dataset_size)
     val = None if val_loader is None else LoaderStream(val_loader)
