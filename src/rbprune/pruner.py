@@ -87,8 +87,8 @@ class Pruner:
         if len(self.stages) > 1 and not stage.needs_ratio and not stage.aims(rates):
             raise ConfigError(
                 f"method {self.method.name!r} decides layer by layer how much to cut, so it cannot aim at "
-                "prune.macs_ratio; leave it out and change prune.price, take a method of one stage (ibp), or, for rbp and "
-                "rrbp on a classifier, prune.rates=fixed-point"
+                "prune.macs_ratio; leave it out and change prune.price, take a method of one stage (ibp), or, for rbp "
+                "and rrbp on a classifier, prune.rates=fixed-point"
             )
         if stage.cuts_itself and not stage.needs_ratio:
             return {}
