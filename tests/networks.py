@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph import ChannelGraph, Plan
+from rbprune.methods import Stage
 
 
 def tiny_cnn(channels: int = 6) -> nn.Sequential:
@@ -91,3 +93,15 @@ def check_cut(graph: ChannelGraph, drop: dict[str, list[int]], x: Tensor) -> Pla
         assert kept.shape == p.shape
         assert float((kept - p.grad).abs().max()) < 1e-8 * max(1.0, float(kept.abs().max())), n
     return plan
+
+
+def train_stage(stage: Stage, images: Tensor, labels: Tensor, steps: int) -> None:
+    """Steps of a loop of one's own, rates by their fixed point."""
+    optimizer = torch.optim.Adam(stage.param_groups(lr=3e-3, rate_lr=0.1))
+    for _ in range(steps):
+        loss = F.cross_entropy(stage.graph.model(images), labels) + stage.kl()
+        stage.look()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        stage.clamp()

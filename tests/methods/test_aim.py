@@ -12,7 +12,7 @@ from rbprune.errors import ConfigError
 from rbprune.methods import Settings
 from rbprune.methods.aim import Aim
 from rbprune.methods.rbp import MEMORY, DiracStage
-from tests.networks import scramble, stripes, tiny_cnn
+from tests.networks import scramble, stripes, tiny_cnn, train_stage
 
 
 def test_the_probe_changes_neither_outputs_nor_gradients() -> None:
@@ -88,14 +88,7 @@ def test_rbp_ends_at_the_macs_it_was_asked_for(ratio: float) -> None:
     pruner = Pruner(model, images[:1], dataset_size=256, price=Price(nats=2), rates="fixed-point", macs_ratio=ratio)
     dense, left = pruner.graph.macs(), []
     for stage in pruner:
-        optimizer = torch.optim.Adam(stage.param_groups(lr=3e-3, rate_lr=0.1))
-        for _ in range(12):
-            loss = F.cross_entropy(model(images), labels) + stage.kl()
-            stage.look()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            stage.clamp()
+        train_stage(stage, images, labels, 12)
         stage.finish()
         left.append(pruner.graph.macs())
     assert left == sorted(left, reverse=True)
@@ -114,14 +107,7 @@ def test_the_price_is_scaled_to_where_the_macs_are_reached() -> None:
         )
         stage = pruner.stage(0)
         assert isinstance(stage, DiracStage)
-        optimizer = torch.optim.Adam(stage.param_groups(lr=3e-3, rate_lr=0.1))
-        for _ in range(80):
-            loss = F.cross_entropy(model(images), labels) + stage.kl()
-            stage.look()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            stage.clamp()
+        train_stage(stage, images, labels, 80)
         redundant = sum(int((rate > 0.5).sum()) for rate in stage.rates.values())
         result = stage.finish()
         gone = sum(before - after for before, after in result.channels.values())

@@ -13,7 +13,7 @@ from rbprune.errors import ConfigError
 from rbprune.methods import Settings
 from rbprune.methods.rbp import DiracStage
 from rbprune.methods.stage import GateStage
-from tests.networks import relative_error, scramble, stripes, tiny_cnn
+from tests.networks import relative_error, scramble, stripes, tiny_cnn, train_stage
 
 KEEP_ALL = {"ibp": 0.999, "sbp": 1e-9, "bmrs": 1e9, "bc": 1e9, "bc-gnj": 1e9, "dds": None}
 """Thresholds, in each method's own unit, at which nothing goes."""
@@ -285,14 +285,7 @@ def test_the_fixed_point_works_in_a_loop_of_ones_own() -> None:
         optimizer.step()
     pruner = Pruner(model, images[:1], dataset_size=256, price=Price(nats=2), method="ibp", rates="fixed-point")
     for stage in pruner:
-        optimizer = torch.optim.Adam(stage.param_groups(lr=3e-3, rate_lr=0.1))
-        assert len(optimizer.param_groups) == 1
-        for _ in range(60):
-            loss = F.cross_entropy(model(images), labels) + stage.kl()
-            stage.look()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            stage.clamp()
+        assert len(stage.param_groups(lr=3e-3, rate_lr=0.1)) == 1
+        train_stage(stage, images, labels, 60)
     assert pruner.graph.macs() < trace(tiny_cnn(), images[:1]).macs() / 1.5
     assert float((model.eval()(images).argmax(1) != labels).float().mean()) < 0.05
