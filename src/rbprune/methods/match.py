@@ -58,12 +58,12 @@ def boundary(graph: ChannelGraph, values: Mapping[str, Tensor], macs: float, lea
     >>> import torch
     >>> from rbprune import trace
     >>> graph = trace(torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Linear(4, 2)), torch.zeros(1, 2))
-    >>> boundary(graph, {"0": torch.tensor([0.1, 0.4, 0.3, 0.2])}, macs=8)
-    0.3
+    >>> boundary(graph, {"0": torch.tensor([0.125, 0.5, 0.375, 0.25])}, macs=8)
+    0.375
     """
     gone = torch.cat(list(match_macs(graph, values, macs, least).values()))
     flat = torch.cat([value.detach().cpu().double() for value in values.values()])
-    return round(float(flat[gone].min() if bool(gone.any()) else flat.max()), 9)
+    return float(flat[gone].min() if bool(gone.any()) else flat.max())
 
 
 def _lowest(values: Tensor, share: float) -> Tensor:
