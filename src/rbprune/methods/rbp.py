@@ -76,13 +76,16 @@ class DiracStage(GateStage):
         if self.fixed_point and settings.macs is not None:
             later, looks = [graph[name] for name in settings.later], lambda: self.law.looks_next
             self.aim = Aim(graph, self.sites, later, settings.price, settings.macs, settings.least, looks)
-            self.finds_price = True
             self.law.add_module("aim", self.aim.to(self.law.rate.device))
 
     @property
     def eps2(self) -> Tensor:
         """Of the price as it was given, or of so many times that as the MACs need."""
         return self.given if self.aim is None else self.given / self.aim.factor
+
+    @property
+    def finds_price(self) -> bool:
+        return self.aim is not None
 
     @classmethod
     def aims(cls, rates: str) -> bool:

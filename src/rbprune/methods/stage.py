@@ -111,8 +111,6 @@ class Stage:
         self.module: nn.Module | None = None
         """What is trained beside the network."""
         self.price: dict[str, tuple[float, float]] = {}
-        self.finds_price = False
-        """Whether the price is found on the way, so that there is no better one to ask for."""
         self.notes: dict[str, float] = {}
         self.result: StageResult | None = None
         self._recent: deque[Arguments] = deque(maxlen=_RECENT_BATCHES if remember else 0)
@@ -133,6 +131,11 @@ class Stage:
     def judge(self) -> dict[str, Verdict]:
         """A verdict for each site of the stage."""
         raise NotImplementedError
+
+    @property
+    def finds_price(self) -> bool:
+        """Whether the price is found on the way, so that there is no better one to ask for."""
+        return False
 
     def ahead(self) -> dict[str, Tensor]:
         """How the channels of later sites rank among those of this stage, as far as it can be seen now."""
