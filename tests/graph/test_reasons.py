@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbprune import trace
+from rbprune.graph.remedies import with_remedy
 
 from .operations import Net, conv
 
@@ -74,6 +75,10 @@ REASONS: dict[str, tuple[Callable[[Net, Tensor], Tensor], dict[str, nn.Module]]]
     ),
     "'b' (Conv2d) of an input without a batch dimension has no rule": (lambda n, x: n.b(n.a(x)[0]), {}),
     "'b' (Conv2d) is called in a way without a rule": (in_a_new_way, {}),
+    "its channels are bound to each other by mean over channels": (
+        lambda n, x: n.b(n.a(x) * n.c(n.a(x).mean(1, keepdim=True)).sigmoid()),
+        {"c": conv(1, 1)},
+    ),
     "its channels are bound to each other by sizes written into the model": (
         lambda n, x: n.b(torch.cat(n.norm(n.a(x)).chunk(3, 1), 1)),
         {"norm": nn.GroupNorm(2, 6)},
@@ -95,3 +100,8 @@ def test_each_reason_is_given(reason: str) -> None:
     graph = trace(model, torch.zeros(2, 3, 6, 6), keep=["a"] if "keep=" in reason else [])
     assert not any(site.name.startswith("a") for site in graph.sites)
     assert reason in next(text for name, text in graph.frozen.items() if name.startswith("a"))
+
+
+def test_a_remedy_is_found_by_the_reason_not_by_the_path_of_the_source() -> None:
+    assert with_remedy("max runs over channels", "/rules/net.py:3") == "max runs over channels (/rules/net.py:3)"
+    assert with_remedy("op has no channel rule", "net.py:3").startswith("op has no channel rule (net.py:3); teach it: ")

@@ -22,19 +22,22 @@ class IdSpace:
         self._next = 1
         self._pairs: list[Tensor] = []
         self._reasons: list[tuple[Tensor, str]] = []
+        self._bonds: list[tuple[Tensor, str]] = []
 
     def fresh(self, count: int) -> Tensor:
         """``count`` new identities."""
         start, self._next = self._next, self._next + count
         return torch.arange(start, self._next)
 
-    def merge(self, a: Tensor, b: Tensor) -> None:
-        """Identities that meet in one value are one channel."""
+    def merge(self, a: Tensor, b: Tensor, bond: str | None = None) -> None:
+        """Identities that meet in one value are one channel; ``bond`` tells what made them so."""
         a, b = compact(*torch.broadcast_tensors(a, b))
         different = a != b
         if bool(different.any()):
             keys = torch.unique(a[different] << 32 | b[different])  # unique(dim=1) is a hundred times slower
             self._pairs.append(torch.stack([keys >> 32, keys & 0xFFFFFFFF]))
+            if bond is not None:
+                self._bonds.append((self._pairs[-1].flatten(), bond))
 
     def freeze(self, ids: Tensor, reason: str) -> None:
         """These identities may not be removed."""
@@ -60,11 +63,19 @@ class IdSpace:
 
     def reasons(self) -> dict[int, str]:
         """For each frozen identity the first reason given for it (or for one it is connected to)."""
+        return self._told(self._reasons)
+
+    def bonds(self) -> dict[int, str]:
+        """For each identity that was merged with others the first bond told of it (or of one it is connected to)."""
+        return self._told(self._bonds)
+
+    def _told(self, notes: list[tuple[Tensor, str]]) -> dict[int, str]:
+        """For each identity the first note on it (or on one it is connected to)."""
         label = self._unfrozen_components()
         found: dict[int, str] = {}
-        for ids, reason in self._reasons:
+        for ids, text in notes:
             for component in torch.unique(label[ids]).tolist():
-                found.setdefault(component, reason)
+                found.setdefault(component, text)
         return {i: found[c] for i, c in enumerate(label.tolist()) if c in found}
 
     def _unfrozen_components(self) -> Tensor:

@@ -132,7 +132,7 @@ def _walk(walk: Walk, graph: fx.Graph) -> None:
 
 def _frozen(walk: Walk, sites: list[Site]) -> dict[str, str]:
     """Why some or all outputs of a layer stay, or all of it."""
-    reasons = walk.ids.reasons()
+    reasons, bonds = walk.ids.reasons(), walk.ids.bonds()
     covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
     frozen = {}
     for (owner, role), axis in walk.axes.items():
@@ -141,7 +141,8 @@ def _frozen(walk: Walk, sites: list[Site]) -> dict[str, str]:
             if reason is None and bool((axis.ids == FROZEN).any()):
                 reason = "it carries channels that cannot be removed"
             if reason is None and owner not in covered:
-                reason = "its channels are bound to each other by sizes written into the model, so none can go alone"
+                bond = next((bonds[i] for i in axis.ids.tolist() if i in bonds), "sizes written into the model")
+                reason = f"its channels are bound to each other by {bond}, so none can go alone"
             if reason is not None:
                 frozen[owner] = reason
     for name, module in walk.modules.items():

@@ -86,5 +86,4 @@ class Walk:
 
     def place(self, node: fx.Node, reason: str) -> str:
         """A reason with the line of the model's source it comes from, where that is known."""
-        where = node.meta.get("where")
-        return with_remedy(f"{reason} ({where})" if where else reason)
+        return with_remedy(reason, node.meta.get("where"))

@@ -56,7 +56,7 @@ def over_dimension(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, *args:
     """Softmax and the like: what they run over goes together, so they may not run over all channels."""
     if not isinstance(dim, int) or (varies(x, dim) and along(x, dim) is not None):
         return walk.refuse(node, (x,), f"{walk.describe(node)} runs over channels")
-    walk.ids.merge(x, x.narrow(dim, 0, 1))
+    walk.ids.merge(x, x.narrow(dim, 0, 1), walk.place(node, f"{walk.describe(node)} over channels"))
     return x
 
 
@@ -72,12 +72,13 @@ def over_dimension_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tenso
 
 def reduction(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
     """Sum and mean: what is added up is one channel."""
+    bond = walk.place(node, f"{walk.describe(node)} over channels")
     if dim is None or kwargs.get("out") is not None:
         return walk.refuse(node, (x,), f"{walk.describe(node)} over all dimensions mixes channels")
     result = x
     for d in sorted({d % x.dim() for d in (dim if isinstance(dim, tuple | list) else (dim,))}, reverse=True):
         first = result.narrow(d, 0, 1)
-        walk.ids.merge(result, first)
+        walk.ids.merge(result, first, bond)
         result = first if keepdim else first.squeeze(d)
     return result
 
