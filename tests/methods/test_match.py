@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -60,5 +62,11 @@ def test_the_same_share_of_every_layer() -> None:
 
 def test_what_is_out_of_reach_is_an_error_that_says_what_is_not() -> None:
     graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
-    with pytest.raises(ConfigError, match=r"out of reach: 0.000\d* M are left .* keeps 10% .*prune\.least = 0\.1"):
-        match_macs(graph, {site.name: torch.rand(site.channels) for site in graph.sites}, 10)
+    ranks = {site.name: torch.rand(site.channels) for site in graph.sites}
+    told = r"out of reach: 0.000\d* M \((.*)x fewer\) are left .* keeps 10% .*prune\.least = 0\.1"
+    with pytest.raises(ConfigError, match=told) as error:
+        match_macs(graph, ranks, 10)
+    ratio = float(re.search(told, str(error.value))[1])  # type: ignore[index]
+    match_macs(graph, ranks, graph.macs() / ratio)
+    with pytest.raises(ConfigError):
+        match_macs(graph, ranks, graph.macs() / (ratio + 0.01))

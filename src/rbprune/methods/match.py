@@ -39,10 +39,11 @@ def match_macs(
     def left(number: int) -> float:
         return graph.macs_without({name: int(gone.sum()) for name, gone in cut(number).items()})
 
-    if left(len(ranked)) > macs:
+    if (least_macs := left(len(ranked))) > macs:
+        ratio = math.floor(100 * graph.macs() / least_macs) / 100
         raise ConfigError(
-            f"a network of {macs / 1e6:.3g} M MACs is out of reach: {left(len(ranked)) / 1e6:.3g} M are left when "
-            f"every layer that may be cut keeps {least:.0%} of its channels, and at least one; ask for less "
+            f"a network of {macs / 1e6:.3g} M MACs is out of reach: {least_macs / 1e6:.3g} M ({ratio:g}x fewer) are "
+            f"left when every layer that may be cut keeps {least:.0%} of its channels, and at least one; ask for less "
             f"(prune.macs_ratio) or let layers keep less (prune.least = {least:g})"
         )
     low, high = 0, len(ranked)
