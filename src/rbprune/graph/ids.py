@@ -71,6 +71,8 @@ class IdSpace:
 
     def _told(self, notes: list[tuple[Tensor, str]]) -> dict[int, str]:
         """For each identity the first note on it (or on one it is connected to)."""
+        if not notes:
+            return {}
         label = self._unfrozen_components()
         found: dict[int, str] = {}
         for ids, text in notes:
