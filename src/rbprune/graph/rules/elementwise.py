@@ -72,9 +72,9 @@ def over_dimension_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tenso
 
 def reduction(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
     """Sum and mean: what is added up is one channel."""
-    bond = walk.place(node, f"{walk.describe(node)} over channels")
     if dim is None or kwargs.get("out") is not None:
         return walk.refuse(node, (x,), f"{walk.describe(node)} over all dimensions mixes channels")
+    bond = walk.place(node, f"{walk.describe(node)} over channels")
     result = x
     for d in sorted({d % x.dim() for d in (dim if isinstance(dim, tuple | list) else (dim,))}, reverse=True):
         first = result.narrow(d, 0, 1)
