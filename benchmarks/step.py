@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rbprune import Pruner, models
-from rbprune.train.memory import keep_freed_memory
+from rbprune.utils.memory import keep_freed_memory
 
 CASES = {
     "vgg16-cifar": [["features.0"], ["features.7"], ["features.20"]],

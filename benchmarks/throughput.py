@@ -33,14 +33,14 @@ from torch import Tensor, nn
 from rbprune import data, models
 from rbprune.data import TensorSource
 from rbprune.data.cifar10 import read_cifar10
-from rbprune.data.order import mix
 from rbprune.data.traits import CIFAR10
 from rbprune.measure.machine import cpu_name
-from rbprune.recipe import load_recipe
-from rbprune.session import make_feed
-from rbprune.train.interrupt import Signals
-from rbprune.train.memory import keep_freed_memory
+from rbprune.runs.session import make_feed
+from rbprune.settings.recipe import load_recipe
 from rbprune.train.runner import Runner
+from rbprune.utils.interrupt import Signals
+from rbprune.utils.memory import keep_freed_memory
+from rbprune.utils.seeds import mix
 
 RECIPES = {"resnet20-cifar": "resnet20-cifar10", "resnet56-cifar": "resnet56-cifar10", "vgg16-cifar": "vgg16-cifar10"}
 BAR, DATA_BAR = 0.97, 0.05

@@ -18,8 +18,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from rbprune.cli import main
-from rbprune.config import Config
-from rbprune.recipe import _value, shipped
+from rbprune.settings.recipe import _value, shipped
+from rbprune.settings.sections import Config
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -22,9 +22,9 @@ from rbprune.data.make_shards import Request, make_shards
 from rbprune.data.shards import open_shards
 from rbprune.errors import CorruptError
 from rbprune.measure.count import count_run
-from rbprune.measure.pair import run_pair
-from rbprune.recipe import load_recipe
-from rbprune.session import start
+from rbprune.runs.pair import run_pair
+from rbprune.runs.session import start
+from rbprune.settings.recipe import load_recipe
 
 CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
 CORRUPT = {"train/n01440764/n01440764_2.JPEG", "train/n01443537/n01443537_3.JPEG", "val/n01484850/n01484850_0.JPEG"}

@@ -15,20 +15,20 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from rbprune.artifact import save_model
-from rbprune.config import Config
 from rbprune.errors import ConfigError
-from rbprune.files import write_atomic
 from rbprune.graph import Plan
-from rbprune.inputs import call
 from rbprune.methods import Price
-from rbprune.modes import evaluating
-from rbprune.recipe import build_config, to_toml
 from rbprune.report.html import write_report
+from rbprune.runs.artifact import save_model
+from rbprune.settings.recipe import build_config, to_toml
+from rbprune.settings.sections import Config
 from rbprune.train.objective import Loss
 from rbprune.train.runner import Runner
 from rbprune.train.state import Feed
 from rbprune.train.stream import Batch, LoaderStream
+from rbprune.utils.files import write_atomic
+from rbprune.utils.inputs import call
+from rbprune.utils.modes import evaluating
 
 DEFAULTS: dict[str, Any] = {
     "data": {"name": "loader"},

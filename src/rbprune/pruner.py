@@ -12,7 +12,7 @@ from rbprune.bayes import dirac
 from rbprune.errors import ConfigError, nearest
 from rbprune.graph import ChannelGraph, Plan, trace
 from rbprune.methods import Price, Settings, Stage, find_method, schedule
-from rbprune.methods.match import LEAST, share_for
+from rbprune.methods.cost_target import LEAST, share_for
 from rbprune.methods.registry import Method
 
 DEFAULT_PRICE = Price(nats_per_example=2.0)

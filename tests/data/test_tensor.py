@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from rbprune.data import Source, TensorSource
-from rbprune.data.order import mix
 from rbprune.errors import DataError
+from rbprune.utils.seeds import mix
 
 from .conftest import pixels
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbprune import trace
-from rbprune.graph.remedies import with_remedy
+from rbprune.graph.reasons import with_remedy
 
 from .operations import Net, conv
 

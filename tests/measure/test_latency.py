@@ -13,7 +13,7 @@ from torch import nn
 from rbprune.errors import ConfigError
 from rbprune.measure.latency import latency, storage_bytes
 from rbprune.measure.machine import DEVICES, find_device
-from rbprune.state import state_tensors
+from rbprune.utils.state import state_tensors
 
 SHAPE = (16, 24, 24)
 

@@ -14,12 +14,12 @@ from torch import nn
 
 from rbprune import Pruner, trace
 from rbprune.methods import METHODS, Price, Stage
-from rbprune.recipe import build_config
+from rbprune.settings.recipe import build_config
 from rbprune.train.checkpoint import load_checkpoint
-from rbprune.train.interrupt import Interrupted
 from rbprune.train.runner import CHECKPOINTS, Runner
 from rbprune.train.state import Feed
 from rbprune.train.stream import LoaderStream
+from rbprune.utils.interrupt import Interrupted
 from tests.networks import relative_error, stripes, tiny_cnn
 
 RESIDUAL = ("rrbp", "dds-blocks")

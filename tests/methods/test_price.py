@@ -8,7 +8,7 @@ import torch
 from rbprune import Price, models, trace
 from rbprune.errors import ConfigError
 from rbprune.methods.price import MIN_NATS
-from rbprune.recipe import load_recipe
+from rbprune.settings.recipe import load_recipe
 
 
 def test_macs_of_a_channel_are_its_filter_and_its_columns() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .fake import write_run
+from tests.report.fake import write_run
 
 
 @pytest.fixture

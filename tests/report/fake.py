@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from rbprune.report.events import EventLog
+from rbprune.logging.events import EventLog
 
 TOML = 'model = "resnet56-cifar"\nmethod = "rrbp"\nseed = 0\n\n[prune]\nepochs = 10  # <at most>\n'
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from rbprune.measure.pair import Pair
 from rbprune.reproduce import paper
 from rbprune.reproduce.speed import gpu_sheet, paper_pairs
 from rbprune.reproduce.tables import channels_by_layer, channels_by_stage
+from rbprune.runs.pair import Pair
 
 LAYERS = [0, 2, 5, 7, 10, 12, 14, 17, 19, 21]
 

@@ -14,19 +14,19 @@ from rich.console import Console
 
 from rbprune import models
 from rbprune.cli.app import app
-from rbprune.config import Config
 from rbprune.data import Data
 from rbprune.errors import CheckpointError, ConfigError
 from rbprune.graph import trace
 from rbprune.measure.count import count_kept
-from rbprune.recipe import load_recipe
 from rbprune.reproduce import paper
 from rbprune.reproduce.estimate import estimate, seconds_per_image
 from rbprune.reproduce.experiments import EXPERIMENTS, Experiment, Work, find_experiment
 from rbprune.reproduce.figures import draw, read_run, recovery
 from rbprune.reproduce.run import Reproduction, reproduce, write_page
-from rbprune.session import load_data
-from tests.test_compare import QUICK as COMPARED
+from rbprune.runs.session import load_data
+from rbprune.settings.recipe import load_recipe
+from rbprune.settings.sections import Config
+from tests.runs.test_compare import QUICK as COMPARED
 
 QUICK = (*COMPARED, "prune.settle=0", "finetune.epochs=2")
 RBP = Work("demo-rbp", "RBP", "demo")

@@ -8,13 +8,7 @@ import pytest
 import torch
 
 from rbprune.errors import CheckpointError
-from rbprune.train.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    optimizer_tensors,
-    restore_optimizer,
-    save_checkpoint,
-)
+from rbprune.train.checkpoint import Checkpoint, load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from tests.networks import tiny_cnn
 
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler, TensorDataset
 
-from rbprune.config import OptimConfig, RuntimeConfig
 from rbprune.data import TensorSource
 from rbprune.errors import DataError, NumericalError
+from rbprune.settings.sections import OptimConfig, RuntimeConfig
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import evaluate
 from rbprune.train.objective import check_finite, data_loss, distillation, mistakes

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rbprune.recipe import load_recipe
+from rbprune.settings.recipe import load_recipe
 
 QUICK = [
     "data.limit=640",
@@ -33,8 +33,8 @@ from pathlib import Path
 from rich.console import Console
 import torch.distributed as dist
 from rbprune.methods.stage import Stage
-from rbprune.recipe import load_recipe
-from rbprune.session import start
+from rbprune.settings.recipe import load_recipe
+from rbprune.runs.session import start
 
 out, settings = Path(sys.argv[1]), sys.argv[2:]
 seen, finish = [], Stage.finish

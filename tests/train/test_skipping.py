@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from rich.console import Console
 
-from rbprune.config import Config, RuntimeConfig
 from rbprune.errors import DataError
-from rbprune.recipe import load_recipe
-from rbprune.session import load_data, make_feed, resume, start
+from rbprune.runs.session import load_data, make_feed, resume, start
+from rbprune.settings.recipe import load_recipe
+from rbprune.settings.sections import Config, RuntimeConfig
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import evaluate
-from tests.test_session import comparable, digest, events, stop_after
+from tests.runs.test_session import comparable, digest, events, stop_after
 
 MINE = """
 import torch

@@ -18,9 +18,9 @@ from rbprune.cli.shard import shard
 from rbprune.cli.time import time
 from rbprune.cli.train import train
 from rbprune.errors import RbpruneError
-from rbprune.processes import is_main
-from rbprune.train.interrupt import Interrupted
-from rbprune.train.memory import keep_freed_memory
+from rbprune.utils.interrupt import Interrupted
+from rbprune.utils.memory import keep_freed_memory
+from rbprune.utils.processes import is_main
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
 for verb in (demo, train, prune, resume, compare, reproduce, inspect, count, time, shard):

@@ -11,14 +11,14 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from rbprune.cli.options import Json, Set, command, show
-from rbprune.compare import PEERS, Comparison, Request, Row
-from rbprune.compare import compare as run
 from rbprune.errors import ConfigError, FailedRunsError, nearest
-from rbprune.files import write_atomic
-from rbprune.measure.seeds import interval, mean_and_spread
-from rbprune.processes import is_main
+from rbprune.measure.statistics import interval, mean_and_spread
 from rbprune.report.comparison import sheet, write_page
 from rbprune.report.line import Line
+from rbprune.runs.compare import PEERS, Comparison, Request, Row
+from rbprune.runs.compare import compare as run
+from rbprune.utils.files import write_atomic
+from rbprune.utils.processes import is_main
 
 MOST_SITES = 16
 

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from rbprune.cli.options import Json, Out, Set, command, show_summary
-from rbprune.recipe import load_recipe, read_toml
-from rbprune.session import start
+from rbprune.runs.session import start
+from rbprune.settings.recipe import load_recipe, read_toml
 
 
 def demo(*, out: Out = Path("runs/demo"), set: Set = [], json: Json = False) -> None:  # noqa: B006

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from rbprune import models
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, trace
-from rbprune.processes import is_main
-from rbprune.report.console import summary_table
+from rbprune.logging.console import summary_table
 from rbprune.report.sheet import Sheet
+from rbprune.utils.processes import is_main
 
 Set = Annotated[list[str], Parameter(name="--set", negative=(), help="change a setting: key=value; may be repeated")]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="print JSON and nothing else on standard output")]

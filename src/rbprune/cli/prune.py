@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rbprune.cli.options import Json, Out, Set, command, show_summary
-from rbprune.recipe import load_recipe
-from rbprune.session import start
+from rbprune.runs.session import start
+from rbprune.settings.recipe import load_recipe
 
 
 def prune(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None:  # noqa: B006

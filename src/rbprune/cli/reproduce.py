@@ -14,8 +14,6 @@ from rich.console import Console
 
 from rbprune.cli.options import Json, Set, command, show
 from rbprune.errors import ConfigError, FailedRunsError
-from rbprune.processes import is_main
-from rbprune.report.numbers import duration
 from rbprune.report.run import Run
 from rbprune.report.sheet import Sheet
 from rbprune.reproduce.estimate import Cost, Needs, estimate
@@ -23,6 +21,8 @@ from rbprune.reproduce.experiments import FIGURES, Experiment, find_experiment
 from rbprune.reproduce.figures import draw, read_run
 from rbprune.reproduce.run import ROUNDS, Reproduction, write_page
 from rbprune.reproduce.run import reproduce as run
+from rbprune.utils.numbers import duration
+from rbprune.utils.processes import is_main
 
 
 def reproduce(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rbprune import session
 from rbprune.cli.options import Json, command, show_summary
+from rbprune.runs import session
 
 
 def resume(folder: Path, *, json: Json = False) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rbprune.cli.options import Json
 from rbprune.data.make_shards import PARTS, SKIPPED, Request, make_shards
-from rbprune.report.numbers import duration
+from rbprune.utils.numbers import duration
 
 Out = Annotated[Path, Parameter(name="--out", help="where the shards go; new, empty, or left by the same command")]
 PerShard = Annotated[int, Parameter(name="--images-per-shard", help="images in one tar")]

@@ -16,8 +16,8 @@ from rbprune.cli.options import Input, Json, example, sizes
 from rbprune.errors import ConfigError
 from rbprune.graph import trace
 from rbprune.measure.latency import Clock, Latency, Spread, latency
-from rbprune.measure.pair import Pair, kept_pair, run_pair
-from rbprune.report.numbers import decimal
+from rbprune.runs.pair import Pair, kept_pair, run_pair
+from rbprune.utils.numbers import decimal
 
 DENSE, PRUNED = "dense", "pruned"
 

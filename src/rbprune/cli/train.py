@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rbprune.cli.options import Json, Out, Set, command, show_summary
 from rbprune.errors import ConfigError
-from rbprune.recipe import load_recipe
-from rbprune.session import start
+from rbprune.runs.session import start
+from rbprune.settings.recipe import load_recipe
 
 
 def train(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None:  # noqa: B006

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from rbprune.data.labels import check_labels
-from rbprune.data.order import check_order, mix
 from rbprune.data.skipped import Skipped
 from rbprune.errors import CorruptError, DataError, RbpruneError
+from rbprune.utils.seeds import check_order, mix
 
 
 class DatasetSource:

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from rbprune.data.traits import IMAGENET_MEAN, IMAGENET_STD
 from rbprune.errors import CorruptError
-from rbprune.models.compat import import_torchvision
+from rbprune.utils.torchvision import import_torchvision
 
 ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 

@@ -18,14 +18,14 @@ import torch
 from rich.console import Console
 
 from rbprune.data.folder import list_classes, list_images
-from rbprune.data.order import mix
 from rbprune.data.shard_index import REQUEST, save_index, write_list
 from rbprune.data.shards import CLASSES
 from rbprune.data.write_shard import Job, Made, Picture, make_shard
 from rbprune.errors import ConfigError, DataError
-from rbprune.files import write_atomic
-from rbprune.report.progress import Progress
-from rbprune.train.interrupt import Interrupted, Signals
+from rbprune.logging.progress import Progress
+from rbprune.utils.files import write_atomic
+from rbprune.utils.interrupt import Interrupted, Signals
+from rbprune.utils.seeds import mix
 
 PARTS = ("train", "val")
 SKIPPED = "skipped.txt"

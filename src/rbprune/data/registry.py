@@ -22,7 +22,7 @@ from rbprune.data.tensor import TensorSource
 from rbprune.data.traits import CIFAR10, MNIST, Traits
 from rbprune.data.user import read_user
 from rbprune.errors import ConfigError, DataError, nearest
-from rbprune.imports import is_spec
+from rbprune.utils.imports import is_spec
 
 __all__ = ["NAMES", "Data", "load"]
 

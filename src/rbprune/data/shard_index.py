@@ -21,7 +21,7 @@ import numpy as np
 
 from rbprune.data.tar_index import TarIndex, index_tar
 from rbprune.errors import DataError
-from rbprune.files import write_atomic
+from rbprune.utils.files import write_atomic
 
 KIND = "wids-shard-index-v1"
 REQUEST = "shards.json"

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rbprune.data.order import check_order, mix
 from rbprune.errors import DataError
+from rbprune.utils.seeds import check_order, mix
 
 
 class TensorSource:

@@ -15,7 +15,7 @@ from rbprune.data.labels import check_labels
 from rbprune.data.skipped import Skipped
 from rbprune.data.source import Data
 from rbprune.errors import CorruptError, DataError
-from rbprune.imports import find
+from rbprune.utils.imports import find
 
 
 def read_user(spec: str, path: str | Path | None, workers: int, skipped: Skipped | None = None) -> Data:

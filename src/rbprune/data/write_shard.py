@@ -13,7 +13,7 @@ from rbprune.data.image import decode
 from rbprune.data.shard_index import Stamp, stamp
 from rbprune.data.tar_index import TarIndex, index_tar, member_names
 from rbprune.errors import CorruptError, DataError
-from rbprune.files import atomic
+from rbprune.utils.files import atomic
 
 
 @dataclass(frozen=True)

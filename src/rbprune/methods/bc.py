@@ -18,7 +18,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from rbprune.bayes import horseshoe, jeffreys
 from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.gates import Law
+from rbprune.methods.channel_factor import Law
 from rbprune.methods.stage import GateStage, Settings, Verdict
 
 _CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
 from rbprune.graph.sites import Part
-from rbprune.methods import lasso, reconstruct
-from rbprune.methods.patches import at, patches, places
+from rbprune.methods.numerics import lasso, reconstruct
+from rbprune.methods.numerics.patches import at, patches, places
 from rbprune.methods.stage import Settings, Verdict
 from rbprune.methods.thinet import ReconstructionStage
 

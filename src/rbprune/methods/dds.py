@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from rbprune.errors import ConfigError, UnprunableError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.gates import Law
-from rbprune.methods.proximal import SCALE_INIT, apg_step
+from rbprune.methods.channel_factor import Law
+from rbprune.methods.numerics.proximal import SCALE_INIT, apg_step
 from rbprune.methods.stage import GateStage, Settings, Stage, Verdict
 
 

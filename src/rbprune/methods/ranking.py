@@ -11,12 +11,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph, Site
-from rbprune.inputs import call
-from rbprune.methods import importance
-from rbprune.methods.gates import Gates, Law
-from rbprune.methods.match import within
+from rbprune.methods.channel_factor import Gates, Law
+from rbprune.methods.cost_target import within
+from rbprune.methods.numerics import importance
 from rbprune.methods.stage import Settings, Stage, Verdict
-from rbprune.modes import evaluating
+from rbprune.utils.inputs import call
+from rbprune.utils.modes import evaluating
 
 
 class RankStage(Stage):

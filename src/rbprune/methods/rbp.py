@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rbprune import processes
 from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.aim import Aim
-from rbprune.methods.gates import Law
+from rbprune.methods.channel_factor import Law
+from rbprune.methods.price_search import Aim
 from rbprune.methods.stage import GateStage, Settings, Verdict
+from rbprune.utils import processes
 
 MEMORY, EVERY = 0.95, 2
 """How much of the curvature's running mean a look leaves, and after how many steps there is one."""

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from rbprune.inputs import call
-from rbprune.modes import evaluating
+from rbprune.utils.inputs import call
+from rbprune.utils.modes import evaluating
 
 
 def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:

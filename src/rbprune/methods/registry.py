@@ -10,10 +10,10 @@ from rbprune.graph import ChannelGraph
 from rbprune.methods.bc import HorseshoeStage, JeffreysStage
 from rbprune.methods.cp import CPStage
 from rbprune.methods.dds import DDSBlocksStage, DDSStage
-from rbprune.methods.order import Order, at_once, by_depth, one_by_one
 from rbprune.methods.ranking import L1, Random, Slimming, Taylor, UniformL1
 from rbprune.methods.rbp import DiracStage
 from rbprune.methods.sbp import BMRSStage, SBPStage
+from rbprune.methods.schedule import Order, at_once, by_depth, one_by_one
 from rbprune.methods.stage import Stage
 from rbprune.methods.thinet import ThiNetStage
 from rbprune.methods.torch_pruning import PeerBN, PeerGroup, PeerStage, PeerTaylor

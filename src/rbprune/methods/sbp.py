@@ -12,7 +12,7 @@ from rbprune.bayes import reduction
 from rbprune.bayes import truncated_lognormal as tln
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.gates import Law
+from rbprune.methods.channel_factor import Law
 from rbprune.methods.stage import GateStage, Settings, Verdict
 
 MOST_BITS = int(-tln.LOW / math.log(2))

@@ -14,11 +14,11 @@ from torch.utils._pytree import tree_leaves
 
 from rbprune.bayes import dirac
 from rbprune.graph import ChannelGraph, Site
-from rbprune.inputs import Arguments
-from rbprune.methods.gates import Gates, Law
-from rbprune.methods.match import LEAST, match_macs
+from rbprune.methods.channel_factor import Gates, Law
+from rbprune.methods.cost_target import LEAST, match_macs
 from rbprune.methods.price import Price
 from rbprune.methods.recalibrate import recalibrate
+from rbprune.utils.inputs import Arguments
 
 _RECENT_BATCHES, _RECENT_BYTES = 16, 1 << 28
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from rbprune.graph import ChannelGraph
 from rbprune.graph.sites import Part
-from rbprune.inputs import call
-from rbprune.methods import reconstruct
-from rbprune.methods.patches import check_layer, patches, places
+from rbprune.methods.numerics import reconstruct
+from rbprune.methods.numerics.patches import check_layer, patches, places
 from rbprune.methods.stage import Settings, Stage, Verdict
-from rbprune.modes import evaluating
+from rbprune.utils.inputs import call
+from rbprune.utils.modes import evaluating
 
 
 class ReconstructionStage(Stage):

@@ -16,9 +16,9 @@ from torch import nn
 
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
-from rbprune.inputs import call
 from rbprune.methods.stage import Settings, Stage, Verdict
-from rbprune.modes import evaluating
+from rbprune.utils.inputs import call
+from rbprune.utils.modes import evaluating
 
 TRIALS = 12
 """Ratios tried by the bisection."""

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.errors import ModelError, nearest
-from rbprune.imports import Factory, find, is_spec
-from rbprune.models.compat import import_torchvision
 from rbprune.models.lenet import LeNet5
 from rbprune.models.resnet_cifar import ResNetCifar
 from rbprune.models.vgg import VGG16Cifar
 from rbprune.models.weights import load_weights
+from rbprune.utils.imports import Factory, find, is_spec
+from rbprune.utils.torchvision import import_torchvision
 
 TORCHVISION = "torchvision"
 BATCH = 2

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from rbprune.errors import ModelError
-from rbprune.state import load_state
+from rbprune.utils.state import load_state
 
 SHOWN = 5
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rbprune.report.console import Progress, stage_line, summary_table
-from rbprune.report.events import EventLog, read_events
+from rbprune.logging.console import Progress, stage_line, summary_table
+from rbprune.logging.events import EventLog, read_events
+from rbprune.logging.tensorboard import TensorBoard
 from rbprune.report.html import write_report
-from rbprune.report.tensorboard import TensorBoard
 
 __all__ = ["EventLog", "Progress", "TensorBoard", "read_events", "stage_line", "summary_table", "write_report"]

@@ -9,10 +9,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rbprune.logging.event_fields import text
 from rbprune.report.curves import Band, Point, line_chart
-from rbprune.report.fields import text
-from rbprune.report.numbers import decimal, number, score, share
 from rbprune.report.run import Event, Run
+from rbprune.utils.numbers import decimal, number, score, share
 
 PHASES = {"pretrain": "pretrain", "prune": "prune", "finetune": "fine-tune"}
 

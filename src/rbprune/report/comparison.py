@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rbprune.files import write_atomic
 from rbprune.report.html import environment
 from rbprune.report.line import Line
 from rbprune.report.scatter import scatter
 from rbprune.report.sheet import Sheet
 from rbprune.report.standing import standing
+from rbprune.utils.files import write_atomic
 
 COLUMNS = ("method", "channels left, first seed", "CR", "MACs", "error %", "to the first", "cost", "seconds")
 _PAIRED = COLUMNS.index("to the first")

@@ -13,12 +13,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rbprune.errors import CheckpointError
-from rbprune.report import numbers
+from rbprune.logging.event_fields import mapping, pair, sequence, text
+from rbprune.logging.events import scan_events
 from rbprune.report.charts import PHASES, curves
-from rbprune.report.events import scan_events
-from rbprune.report.fields import mapping, pair, sequence, text
 from rbprune.report.histogram import histogram
 from rbprune.report.run import Run, gather
+from rbprune.utils import numbers
 
 TEMPLATES = Path(__file__).with_name("templates")
 

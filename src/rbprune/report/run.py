@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rbprune.report.fields import mapping, numbers, pair, sequence, text
-from rbprune.report.numbers import number, quotient
+from rbprune.logging.event_fields import mapping, numbers, pair, sequence, text
+from rbprune.utils.numbers import number, quotient
 
 Event = Mapping[str, Any]
 

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rbprune import models
-from rbprune.config import Config
 from rbprune.errors import RbpruneError
 from rbprune.measure.machine import synchroniser
 from rbprune.pruner import Pruner
-from rbprune.recipe import load_recipe
 from rbprune.reproduce.experiments import Experiment, check_overrides
-from rbprune.session import load_data
+from rbprune.runs.session import load_data
+from rbprune.settings.recipe import load_recipe
+from rbprune.settings.sections import Config
 from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
 from rbprune.train.engine import Engine
 from rbprune.train.optim import make_optimizer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rbprune.errors import ConfigError, nearest
-from rbprune.recipe import load_recipe
+from rbprune.settings.recipe import load_recipe
 
 
 @dataclass(frozen=True)

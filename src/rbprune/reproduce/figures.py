@@ -10,12 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from rbprune.errors import CheckpointError
+from rbprune.logging.events import read_events
 from rbprune.report.columns import columns
-from rbprune.report.events import read_events
 from rbprune.report.histogram import histogram
-from rbprune.report.numbers import number
 from rbprune.report.overlay import overlay
 from rbprune.report.run import Run, gather
+from rbprune.utils.numbers import number
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,6 @@ from typing import Any
 
 from rich.console import Console
 
-from rbprune.config import Config
-from rbprune.files import write_atomic
-from rbprune.recipe import build_config, load_recipe, read_toml
 from rbprune.report.html import environment
 from rbprune.report.sheet import Sheet
 from rbprune.reproduce import paper
@@ -20,8 +17,11 @@ from rbprune.reproduce.experiments import FIGURES, Experiment, Work, check_overr
 from rbprune.reproduce.figures import Figure, draw, read_run
 from rbprune.reproduce.speed import gpu_sheet, paper_pairs
 from rbprune.reproduce.tables import channels_by_layer, channels_by_stage, comparison
-from rbprune.series import dense_weights, reason, run_once
-from rbprune.train.interrupt import Interrupted
+from rbprune.runs.series import dense_weights, reason, run_once
+from rbprune.settings.recipe import build_config, load_recipe, read_toml
+from rbprune.settings.sections import Config
+from rbprune.utils.files import write_atomic
+from rbprune.utils.interrupt import Interrupted
 
 Summaries = Mapping[str, dict[str, Any]]
 """What each run came to, by the paper's name for its method."""

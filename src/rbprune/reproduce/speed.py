@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from rbprune import models
 from rbprune.graph import Site, trace
 from rbprune.measure.latency import latency
-from rbprune.measure.pair import Pair, kept_pair
 from rbprune.measure.stages import stage_of
 from rbprune.report.sheet import Sheet
 from rbprune.reproduce import paper
+from rbprune.runs.pair import Pair, kept_pair
 
 BATCHES = (1, 32)
 STAGES = ("layer1", "layer2", "layer3", "layer4")

@@ -14,8 +14,8 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from rbprune.config import RuntimeConfig
 from rbprune.errors import ConfigError
+from rbprune.settings.sections import RuntimeConfig
 
 
 class Engine:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.errors import DataError
-from rbprune.inputs import call
-from rbprune.modes import evaluating
 from rbprune.train.engine import Engine
 from rbprune.train.objective import Loss, check_finite, data_loss, mistakes
 from rbprune.train.stream import Stream, filled
+from rbprune.utils.inputs import call
+from rbprune.utils.modes import evaluating
 
 MANY_CLASSES = 100
 """From here on the top-5 error is reported too."""

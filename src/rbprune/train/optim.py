@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rbprune.config import OptimConfig
+from rbprune.settings.sections import OptimConfig
 
 
 def make_optimizer(config: OptimConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -10,17 +10,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rbprune.config import FinetuneConfig, OptimConfig, PruneConfig
-from rbprune.data.order import mix
 from rbprune.errors import DataError
-from rbprune.inputs import call
 from rbprune.methods import Stage
+from rbprune.settings.sections import FinetuneConfig, OptimConfig, PruneConfig
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
 from rbprune.train.engine import Engine
 from rbprune.train.objective import Loss, check_finite, data_loss, distillation
 from rbprune.train.optim import learning_rate, make_optimizer
 from rbprune.train.settle import Settling
 from rbprune.train.stream import Stream, rows
+from rbprune.utils.inputs import call
+from rbprune.utils.seeds import mix
 
 Kind = Literal["pretrain", "prune", "finetune"]
 _FINETUNE = 1 << 20

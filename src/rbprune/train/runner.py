@@ -16,23 +16,23 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from rbprune.config import Config, PruneConfig
-from rbprune.data.order import mix
 from rbprune.errors import CheckpointError, ModelError
-from rbprune.modes import modes_kept
+from rbprune.logging.journal import Journal
 from rbprune.pruner import Pruner
-from rbprune.state import check_state, load_state, state_tensors
+from rbprune.settings.sections import Config, PruneConfig
 from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import Score, evaluate
-from rbprune.train.interrupt import Interrupted, Signals
-from rbprune.train.journal import Journal
 from rbprune.train.objective import Loss
 from rbprune.train.phase import Phase, PhaseRun
 from rbprune.train.state import Feed, State
 from rbprune.train.stream import Stream, filled
 from rbprune.train.summary import summarise
+from rbprune.utils.interrupt import Interrupted, Signals
+from rbprune.utils.modes import modes_kept
+from rbprune.utils.seeds import mix
+from rbprune.utils.state import check_state, load_state, state_tensors
 
 CHECKPOINTS = "checkpoints"
 _CALIBRATION = 1 << 40

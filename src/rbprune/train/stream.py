@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DistributedSampler
 
-from rbprune.data.order import mix
 from rbprune.data.source import Source
 from rbprune.errors import DataError
+from rbprune.utils.seeds import mix
 
 Batch = tuple[Any, Any]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rbprune.config import Config
+from rbprune.logging.journal import versions
 from rbprune.pruner import Pruner
+from rbprune.settings.sections import Config
 from rbprune.train.evaluate import Score
-from rbprune.train.journal import versions
 from rbprune.train.state import State
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.ids import FROZEN, along, compact, spread, varies
-from rbprune.graph.walk import Walk
+from rbprune.graph.propagation import Walk
 
 
 def channelwise(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:

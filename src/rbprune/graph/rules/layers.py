@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from rbprune.graph.ids import FROZEN, along, compact, spread, varies
-from rbprune.graph.walk import Walk
+from rbprune.graph.propagation import Walk
 
 
 def _source(walk: Walk, node: fx.Node, x: Tensor, dim: int) -> Tensor:

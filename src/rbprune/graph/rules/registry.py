@@ -12,11 +12,11 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils._pytree import tree_leaves
 
-from rbprune.graph.decide import decided
-from rbprune.graph.rules import counts, elementwise, layers, shape
+from rbprune.graph.propagation import Walk
+from rbprune.graph.rules import elementwise, layers, shape, size_dependence
 from rbprune.graph.rules.timm_layers import timm_rule
-from rbprune.graph.rules.tried import library_forward, tried_rule
-from rbprune.graph.walk import Walk
+from rbprune.graph.rules.verify_custom_layers import library_forward, tried_rule
+from rbprune.graph.tracing.concrete_sizes import decided
 
 Rule = Callable[..., Any]
 
@@ -172,13 +172,13 @@ def is_layer(module: nn.Module) -> bool:
 def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
     """The identities of a node's result."""
     rule, extra = _find(walk, node)
-    counts.note(walk, node, args)
+    size_dependence.note(walk, node, args)
     like = node.meta["like"]
     computes = any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs, like)))
     if node.target in (torch._assert, decided):
-        counts.settle(walk, node)
+        size_dependence.settle(walk, node)
     elif computes and rule not in _FOLLOW_COUNTS:
-        counts.freeze(walk, node, counts.used(walk, node))
+        size_dependence.freeze(walk, node, size_dependence.used(walk, node))
     if rule is None:
         layers.count_inside(walk, node)
         why = f" and cannot be followed: {node.meta['why']}" if "why" in node.meta else ""
@@ -188,7 +188,7 @@ def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
     try:
         result = rule(walk, node, *extra, *args, **kwargs)
     except Exception:
-        counts.freeze(walk, node, counts.used(walk, node))
+        size_dependence.freeze(walk, node, size_dependence.used(walk, node))
         raise
     if node.op == "call_module" and walk.kept(str(node.target)):
         for leaf in tree_leaves(result):

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from rbprune.graph.ids import FROZEN, along, spread, varies
-from rbprune.graph.rules import counts
+from rbprune.graph.propagation import Walk
+from rbprune.graph.rules import size_dependence
 from rbprune.graph.rules.elementwise import call, freeze_partners
-from rbprune.graph.walk import Walk
 
 
 def same(walk: Walk, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
@@ -63,11 +63,11 @@ def _reshaped(walk: Walk, node: fx.Node, x: Tensor, result: Tensor, written: lis
     moving = [d for d in range(result.dim()) if varies(result, d)]
     free = []
     for d, size in enumerate(written):
-        used = counts.of(walk, size)
+        used = size_dependence.of(walk, size)
         vector = along(result, d) if _is_whole(size) else None
-        following = d in moving and bool(used) and _is_size(size) and counts.follows(walk, used, x, vector)
+        following = d in moving and bool(used) and _is_size(size) and size_dependence.follows(walk, used, x, vector)
         if used and not following:
-            counts.freeze(walk, node, used)
+            size_dependence.freeze(walk, node, used)
         if following or (d in moving and isinstance(size, int) and size == -1):
             free.append(d)
         elif d in moving:
@@ -131,15 +131,15 @@ def glu_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
 def split(walk: Walk, node: fx.Node, x: Tensor, size: Any, dim: int = 0) -> Any:
     """Parts of a written size, or of a size that follows the channels."""
     dim = dim % x.dim()
-    used = counts.used(walk, node)
+    used = size_dependence.used(walk, node)
     if varies(x, dim):
         given = node.args[1] if len(node.args) > 1 else next(iter(node.kwargs.values()))
-        if used and _is_size(given) and x.shape[dim] % size == 0 and counts.follows(walk, used, x):
+        if used and _is_size(given) and x.shape[dim] % size == 0 and size_dependence.follows(walk, used, x):
             unflatten_groups(walk, x, dim, x.shape[dim] // size, size)
             return x.split(size, dim)
-        counts.freeze(walk, node, used)
+        size_dependence.freeze(walk, node, used)
         return walk.refuse(node, (x,), f"{walk.describe(node)} selects channels by position")
-    counts.freeze(walk, node, used)
+    size_dependence.freeze(walk, node, used)
     return x.split(size, dim)
 
 
@@ -287,17 +287,17 @@ def expand(walk: Walk, node: fx.Node, x: Tensor, *sizes: Any) -> Any:
     given = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
     other = torch.full((), FROZEN).expand(shape)
     if len(given) != len(shape):  # a whole shape in one argument
-        counts.freeze(walk, node, counts.used(walk, node))
+        size_dependence.freeze(walk, node, size_dependence.used(walk, node))
         return _expanded(walk, node, x, other, list(range(len(shape))))
     following: int | None = None
     fixed = []
     for d, size in enumerate(given):
-        used = counts.of(walk, size)
+        used = size_dependence.of(walk, size)
         if following is None and _is_whole(size) and len(used) == 1 and len(used[0]) == shape[d]:
             following, other = d, spread(used[0], d, shape)
         elif size != -1:
             fixed.append(d)
-            counts.freeze(walk, node, used)
+            size_dependence.freeze(walk, node, used)
     return _expanded(walk, node, x, other, fixed)
 
 

@@ -14,10 +14,10 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.ids import FROZEN, along, spread
+from rbprune.graph.propagation import Walk
 from rbprune.graph.rules.elementwise import channelwise_module, spatial_module
 from rbprune.graph.rules.layers import batch_norm, convolution, group_norm, linear
 from rbprune.graph.sites import Role
-from rbprune.graph.walk import Walk
 
 
 def standardised(walk: Walk, node: fx.Node, module: _ConvNd, x: Tensor) -> Any:

@@ -1,0 +1,259 @@
+"""The channel graph of a model: its sites, their masks, and their removal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from rbprune.errors import ModelError, UnprunableError, nearest
+from rbprune.graph.cutting.plan import Plan
+from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply, set_width
+from rbprune.graph.sites import Axis, Part, Role, Site
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """Multiply-accumulates for one example, and weights, of one convolution or linear layer."""
+
+    name: str
+    kind: str
+    macs: int
+    params: int
+
+
+class ChannelGraph:
+    """Made by ``rbprune.trace``. Channels are numbered as they are in the network now."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sites: list[Site],
+        frozen: dict[str, str],
+        axes: list[Axis],
+        applied: dict[str, int],
+        fixed: dict[str, tuple[int, int, str]],
+        blocks: dict[str, str],
+        example_inputs: Any,
+    ) -> None:
+        self.example_inputs = example_inputs
+        self.blocks = blocks
+        """Residual blocks whose shortcut is the identity, each with the module whose output is added to it."""
+        self.model = model
+        self.sites = sites
+        self.frozen = frozen
+        """Modules whose outputs may not be removed, each with the reason."""
+        self._by_name = {site.name: site for site in sites}
+        self._applied = applied
+        self._fixed = [LayerCost(name, kind, macs, params) for name, (macs, params, kind) in fixed.items()]
+        self._modules = dict(model.named_modules(remove_duplicate=False))
+        self._axes = {(axis.owner, axis.role): axis for axis in axes}
+        self._alive: dict[tuple[str, Role], Tensor] = {
+            (part.owner, part.role): torch.arange(len(self._axes[part.owner, part.role].ids))
+            for site in sites
+            for part in site.parts
+        }
+
+    def __getitem__(self, name: str) -> Site:
+        if name in self._by_name:
+            return self._by_name[name]
+        names = list(self._by_name)
+        reason = f"; it is frozen: {self.frozen[name]}" if name in self.frozen else nearest(name, names)
+        raise UnprunableError(f"there is no site {name!r}{reason}; the sites are {', '.join(names[:8])} ...")
+
+    def module(self, name: str) -> nn.Module:
+        """The module of that name."""
+        return self._modules[name]
+
+    def hookable(self, site: Site) -> bool:
+        """Whether every consumer of the site is a module, so that noise can be put on its input."""
+        return bool(site.consumers) and all(name in self._modules for name in site.consumers)
+
+    def places(self, site: Site, part: Part) -> Tensor:
+        """Positions now, on the part's axis, of the channels that are left: [channels, positions per channel]."""
+        return torch.searchsorted(self._alive[part.owner, part.role], part.positions[site.alive])
+
+    def weight_along(self, part: Part) -> tuple[Tensor, int]:
+        """The first tensor that has the part's axis (a layer's weight), and the dimension it is."""
+        name, dim = self._axes[part.owner, part.role].tensors[0]
+        weight = find_tensor(self.model, name)[2]
+        assert weight is not None
+        return weight, dim
+
+    def outputs(self, owner: str) -> Tensor:
+        """Positions, in the network as it was traced, of the outputs that a layer still has."""
+        key: tuple[str, Role] = (owner, "out")
+        return self._alive[key] if key in self._alive else torch.arange(len(self._axes[key].ids))
+
+    def width(self, part: Part) -> int:
+        """Positions that are left on the part's axis."""
+        return len(self._alive[part.owner, part.role])
+
+    def _check(self, site: Site, drop: Sequence[int]) -> list[int]:
+        drop = sorted({int(c) for c in drop})
+        if drop and not (drop[0] >= 0 and drop[-1] < site.channels):
+            wrong = drop[0] if drop[0] < 0 else drop[-1]
+            raise UnprunableError(f"site {site.name!r} has channels 0..{site.channels - 1}; asked to remove {wrong}")
+        if len(drop) == site.channels:
+            raise UnprunableError(f"removing all {site.channels} channels of {site.name!r} leaves nothing; keep one")
+        return drop
+
+    @contextmanager
+    def mask(self, drop: Mapping[str, Sequence[int]]) -> Iterator[None]:
+        """Inside, every consumer sees zeros in place of these channels."""
+        with ExitStack() as undo:
+            for name, channels in drop.items():
+                site = self[name]
+                gone = torch.tensor(self._check(site, channels), dtype=torch.long)
+                for part in site.parts:
+                    if part.role == "in":
+                        multiplier = torch.ones(self.width(part))
+                        multiplier[self.places(site, part)[gone].flatten()] = 0
+                        undo.callback(self._multiply(part.owner, multiplier))
+            yield
+
+    def _multiply(self, owner: str, multiplier: Tensor) -> Callable[[], None]:
+        """Multiply the channels that a consumer reads; returns what puts things back."""
+        if owner in self._modules:
+            return self._modules[owner].register_forward_pre_hook(_Multiply(multiplier)).remove
+        weight = find_tensor(self.model, owner)[2]
+        assert weight is not None
+        saved = weight.detach().clone()
+        shape = [-1 if d == 1 else 1 for d in range(weight.dim())]
+        weight.data.mul_(multiplier.to(weight).view(shape))
+
+        def restore() -> None:
+            weight.data.copy_(saved)
+
+        return restore
+
+    def scale(self, site: Site, factors: Tensor) -> None:
+        """Multiply what every consumer reads of each channel by a factor, in its weights."""
+        for part in site.parts:
+            axis = self._axes[part.owner, part.role]
+            if part.role in ("in", "columns"):
+                for name, dim in axis.tensors:
+                    places = self.places(site, part).to(factors.device)
+                    scale = torch.ones(self.width(part), device=factors.device, dtype=factors.dtype)
+                    scale[places] = factors.detach().unsqueeze(1).expand_as(places)
+                    multiply(self.model, name, dim, scale)
+
+    def remove(self, drop: Mapping[str, Sequence[int]], *, optimizer: torch.optim.Optimizer | None = None) -> Plan:
+        """Remove channels physically and in place; the optimizer's state follows. Returns the plan so far."""
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ModelError("LBFGS holds parameters where a cut cannot follow; make a new one after it")
+        checked = {name: self._check(self[name], channels) for name, channels in drop.items()}
+        stays: dict[tuple[str, Role], Tensor] = {}
+        for name, gone in checked.items():
+            site = self[name]
+            for part in site.parts:
+                key = (part.owner, part.role)
+                stay = stays.setdefault(key, torch.ones(len(self._alive[key]), dtype=torch.bool))
+                stay[self.places(site, part)[gone].flatten()] = False
+        self._check_widths(stays)
+        stays = {key: stay for key, stay in stays.items() if not bool(stay.all())}
+        cuts = [(name, dim, stay) for key, stay in stays.items() for name, dim in self._axes[key].tensors]
+        for name, dim, stay in sorted(cuts, key=lambda cut: cut[1]):  # rows first: they are cheap to cut
+            keep_positions(self.model, name, dim, stay.nonzero().flatten(), optimizer)
+        for (owner, role), stay in stays.items():
+            if owner in self._modules:
+                set_width(self._modules[owner], role, int(stay.sum()))
+            self._alive[owner, role] = self._alive[owner, role][stay]
+        for name, gone in checked.items():
+            left = torch.ones(self[name].channels, dtype=torch.bool)
+            left[gone] = False
+            self[name].alive = self[name].alive[left]
+        return self.plan()
+
+    def _check_widths(self, axes: Iterable[tuple[str, Role]]) -> None:
+        """Refuse to cut a model that was changed behind the graph's back."""
+        for key in axes:
+            for name, dim in self._axes[key].tensors:
+                tensor, width = find_tensor(self.model, name)[2], len(self._alive[key])
+                if tensor is not None and tensor.shape[dim] != width:
+                    raise ModelError(
+                        f"{name!r} has {tensor.shape[dim]} positions in dimension {dim}, this graph knows {width}; "
+                        "something else changed the model: trace it again"
+                    )
+
+    def plan(self) -> Plan:
+        """All that has been removed since the trace."""
+        tensors: dict[str, dict[str, list[int]]] = {}
+        widths: dict[str, dict[str, int]] = {}
+        for (owner, role), alive in self._alive.items():
+            axis = self._axes[owner, role]
+            if len(alive) < len(axis.ids):
+                for name, dim in axis.tensors:
+                    if find_tensor(self.model, name)[2] is not None:
+                        tensors.setdefault(name, {})[str(dim)] = alive.tolist()
+                if owner in self._modules:
+                    widths.setdefault(owner, {})[role] = len(alive)
+        sites = {s.name: {"channels": s.original, "kept": s.alive.tolist()} for s in self.sites}
+        return Plan(tensors, widths, sites)
+
+    def _weight(self, owner: str) -> Tensor:
+        weight = find_tensor(self.model, f"{owner}.weight" if owner in self._modules else owner)[2]
+        assert weight is not None
+        return weight
+
+    def layers(self) -> list[LayerCost]:
+        """What each convolution and linear layer costs now, front to back; nothing else is counted.
+
+        Those whose weight is computed in the forward come last; they never change.
+        """
+        found = []
+        for owner, positions in self._applied.items():
+            weight = self._weight(owner)
+            kind = "conv" if weight.dim() > 2 else "linear"
+            found.append(LayerCost(owner, kind, positions * weight.numel(), weight.numel()))
+        return found + self._fixed
+
+    def macs(self) -> int:
+        """Multiply-accumulates of convolutions and linear layers for one example."""
+        return sum(layer.macs for layer in self.layers())
+
+    def macs_without(self, counts: Mapping[str, int]) -> float:
+        """MACs that would be left without so many channels of each site, whichever they are."""
+        left: dict[tuple[str, Role], float] = {}
+        for name, count in counts.items():
+            for part in self[name].parts:
+                if self._axes[part.owner, part.role].tensors:
+                    key = (part.owner, part.role)
+                    left.setdefault(key, 1.0)
+                    left[key] -= count * part.positions.shape[1] / self.width(part)
+        factors: dict[str, float] = {}
+        for (owner, _), share in left.items():
+            factors[owner] = factors.get(owner, 1.0) * share
+        return sum(layer.macs * factors.get(layer.name, 1.0) for layer in self.layers())
+
+    def params(self) -> int:
+        """Weights of convolutions and linear layers (no biases, no normalisation), as in the paper's tables."""
+        return sum(layer.params for layer in self.layers())
+
+    def macs_per_channel(self, site: Site) -> float:
+        """MACs that disappear from the network as it is now with one channel: its filters and its columns."""
+        total = 0.0
+        for part in site.parts:
+            if part.owner in self._applied and self._axes[part.owner, part.role].tensors:
+                share = part.positions.shape[1] / self.width(part)
+                total += share * self._applied[part.owner] * self._weight(part.owner).numel()
+        return total
+
+
+class _Multiply:
+    """A forward pre-hook that multiplies the channels of a module's input."""
+
+    def __init__(self, multiplier: Tensor) -> None:
+        self.multiplier = multiplier
+
+    def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        x, *rest = args
+        multiplier = self.multiplier.to(x.device, x.dtype)
+        if isinstance(module, _ConvNd):
+            multiplier = multiplier.view(-1, *[1] * (x.dim() - 2))
+        return (x * multiplier, *rest)

@@ -1,0 +1,1 @@
+"""Removing channels physically, and the plan that repeats it."""

@@ -1,0 +1,130 @@
+"""Cut positions out of tensors by name; module attributes and the optimizer's state follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from rbprune.graph.cutting import weight_norm
+from rbprune.graph.sites import Role
+
+
+def find_tensor(model: nn.Module, name: str) -> tuple[nn.Module, str, Tensor | None]:
+    """The module that holds a parameter or buffer, its name there, and itself (None where it is not used)."""
+    path, _, leaf = name.rpartition(".")
+    holder = model.get_submodule(path)
+    lists = holder._modules.get("parametrizations")
+    steps = list(lists[leaf].modules()) if isinstance(lists, nn.ModuleDict) and leaf in lists else []
+    flags = [step.training for step in steps]
+    for step in steps:
+        step.training = False  # spectral norm takes a step whenever one looks at it in training
+    value = getattr(holder, leaf, None)
+    for step, flag in zip(steps, flags, strict=True):
+        step.training = flag
+    return holder, leaf, value
+
+
+def stored(model: nn.Module, name: str, *, plain: bool = False) -> list[Tensor]:
+    """The tensors that a parameter or buffer consists of: itself, or its parts; none where it is computed.
+
+    ``plain`` allows an attribute that is a tensor but neither parameter nor buffer.
+    """
+    holder, leaf, value = find_tensor(model, name)
+    if normed := weight_norm.find(holder, leaf):
+        return [getattr(normed.holder, normed.g), getattr(normed.holder, normed.v)]
+    own = leaf in holder._parameters or leaf in holder._buffers or (plain and leaf in vars(holder))
+    return [value] if value is not None and own else []
+
+
+def computed_by(model: nn.Module, name: str) -> str:
+    """What computes a parameter that is not stored, by the names of its classes."""
+    holder, leaf, _ = find_tensor(model, name)
+    lists, hooks = holder._modules.get("parametrizations"), list(holder._forward_pre_hooks.values())
+    steps = list(lists[leaf].children()) if isinstance(lists, nn.ModuleDict) and leaf in lists else hooks
+    return " and ".join(type(step).__name__.lstrip("_") for step in steps) or "other code"
+
+
+def keep_positions(
+    model: nn.Module, name: str, dim: int, keep: Tensor, optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """Keep only the positions ``keep`` of one dimension of a parameter or buffer, in place."""
+    holder, leaf, old = find_tensor(model, name)
+    if old is None:
+        return
+    normed = weight_norm.find(holder, leaf)
+    if normed is None:
+        _cut(holder, leaf, dim, keep, optimizer)
+        return
+    before = normed.norm() if dim != normed.dim else None
+    _cut(normed.holder, normed.v, dim, keep, optimizer)
+    if dim == normed.dim:
+        _cut(normed.holder, normed.g, dim, keep, optimizer)
+    normed.settle(before)
+
+
+def multiply(model: nn.Module, name: str, dim: int, factors: Tensor) -> None:
+    """Multiply a parameter by one factor per position of a dimension, in place."""
+    holder, leaf, value = find_tensor(model, name)
+    assert value is not None
+    normed = weight_norm.find(holder, leaf)
+    tensor = value if normed is None else getattr(normed.holder, normed.v)
+    before = None if normed is None else normed.norm()
+    with torch.no_grad():
+        tensor.mul_(factors.to(tensor).view([-1 if d == dim else 1 for d in range(tensor.dim())]))
+    if normed is not None:
+        normed.settle(before)
+
+
+def _cut(holder: nn.Module, leaf: str, dim: int, keep: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
+    old: Tensor = getattr(holder, leaf)
+    index = keep.to(old.device)
+    new = old.detach().index_select(dim, index)
+    if isinstance(old, nn.Parameter):
+        parameter = nn.Parameter(new, requires_grad=old.requires_grad)
+        setattr(holder, leaf, parameter)
+        if optimizer is not None:
+            _follow(optimizer, old, parameter, dim, index)
+    else:
+        setattr(holder, leaf, new)
+    if isinstance(holder, _NormBase):
+        holder.num_features = len(index)
+
+
+def set_width(module: Any, role: Role, width: int) -> None:
+    """Let a module's own numbers say what its tensors are."""
+    if isinstance(module, nn.Linear):
+        setattr(module, "out_features" if role == "out" else "in_features", width)
+    elif isinstance(module, _ConvNd) and role == "along":
+        each = module.out_channels // module.in_channels
+        module.out_channels, module.in_channels, module.groups = width, width // each, width // each
+    elif isinstance(module, _ConvNd) and role in ("out", "in"):
+        setattr(module, "out_channels" if role == "out" else "in_channels", width)
+    elif isinstance(module, _NormBase):
+        module.num_features = width
+    elif isinstance(module, nn.GroupNorm):
+        each = module.num_channels // module.num_groups
+        module.num_channels, module.num_groups = width, width // each
+    elif isinstance(module, nn.PReLU):
+        module.num_parameters = width
+    elif type(module).__name__ == "BlurPool2d":
+        module.channels = width
+
+
+def _is_along(value: Any, old: Tensor, dim: int) -> bool:
+    """Whether a part of an optimizer's state has the parameter's channels in its dimension (sums over others count)."""
+    return isinstance(value, Tensor) and value.dim() == old.dim() and value.shape[dim] == old.shape[dim]
+
+
+def _follow(optimizer: torch.optim.Optimizer, old: Tensor, new: nn.Parameter, dim: int, keep: Tensor) -> None:
+    """Put ``new`` where the optimizer held ``old``, with its state cut likewise."""
+    for group in optimizer.param_groups:
+        group["params"] = [new if p is old else p for p in group["params"]]
+    if old in optimizer.state:
+        state = optimizer.state.pop(old)
+        optimizer.state[new] = {
+            key: value.index_select(dim, keep) if _is_along(value, old, dim) else value for key, value in state.items()
+        }

@@ -1,0 +1,126 @@
+"""Numbers that are sizes of activations: they change when channels go, so whoever uses one is bound to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
+
+from rbprune.graph.ids import along, compact, varies
+from rbprune.graph.propagation import Walk
+
+Counts = list[Tensor]
+"""The channels (vectors of identities) whose number a size depends on."""
+
+
+def note(walk: Walk, node: fx.Node, args: tuple[Any, ...]) -> None:
+    """Remember which channels a number, or each number of a shape, depends on."""
+    sources = [walk.counts[n] for n in node.all_input_nodes if n in walk.counts]
+    asked = _asked(node, args)
+    if asked is not None:
+        walk.counts[node] = asked
+    elif any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, node.meta["like"]))):
+        return  # an activation, not a number
+    elif sources and getattr(node.target, "__name__", "") == "getitem" and isinstance(sources[0], tuple):
+        walk.counts[node] = sources[0][args[1]]
+    elif sources:
+        walk.counts[node] = _flat(sources)
+
+
+def used(walk: Walk, node: fx.Node) -> Counts:
+    """The channels whose number the operation's arguments depend on."""
+    return _flat([walk.counts[n] for n in node.all_input_nodes if n in walk.counts])
+
+
+def of(walk: Walk, number: Any) -> Counts:
+    """The same for one argument."""
+    return _flat([walk.counts.get(number, [])]) if isinstance(number, fx.Node) else []
+
+
+def follows(walk: Walk, counts: Counts, x: Tensor, vector: Tensor | None = None) -> bool:
+    """Whether a size made of these counts stays right for ``x`` when channels go; binds them where that helps.
+
+    Other channels are bound to those of ``vector``, or to those of ``x``, index by index.
+    """
+    mine = torch.unique(compact(x)[0])
+    if vector is None:
+        vector = next((v for d in range(x.dim()) if varies(x, d) and (v := along(x, d)) is not None), None)
+    for count in counts:
+        if torch.equal(torch.unique(count), mine):
+            continue
+        if vector is None or len(vector) != len(count):
+            return False
+        walk.ids.merge(vector, count)
+    return True
+
+
+def freeze(walk: Walk, node: fx.Node, counts: Counts) -> None:
+    """A number of channels that must not change."""
+    for count in counts:
+        walk.ids.freeze(count, walk.place(node, f"{walk.describe(node)} uses the number of channels"))
+
+
+def settle(walk: Walk, node: fx.Node) -> None:
+    """A decision must stay what it is: sizes found equal are bound to each other, all else that was asked stays."""
+    question = node.args[0]
+    if isinstance(question, fx.Node) and _are_equal(question) and all(map(_is_plain_size, question.args)):
+        left, right = (walk.counts.get(n, []) for n in question.args)  # type: ignore[arg-type]
+        if _bind(walk, left, right):
+            return
+    freeze(walk, node, used(walk, node))
+
+
+def _is_plain_size(number: Any) -> bool:
+    """Whether it is a size or a shape, or a part of one: two that are equal need not stay so after arithmetic."""
+    if not isinstance(number, fx.Node):
+        return False
+    name = getattr(number.target, "__name__", str(number.target))
+    return name in ("size", "getattr") or (name == "getitem" and _is_plain_size(number.args[0]))
+
+
+def _are_equal(question: fx.Node) -> bool:
+    name, answer = getattr(question.target, "__name__", ""), question.meta["like"]
+    return (name == "eq" and answer is True) or (name == "ne" and answer is False)
+
+
+def _bind(walk: Walk, left: Any, right: Any) -> bool:
+    """Let channels that are counted on both sides go together; False where something is counted on one side only."""
+    if isinstance(left, tuple) != isinstance(right, tuple):
+        return False
+    pairs = list(zip(left, right, strict=True)) if isinstance(left, tuple) else [(left, right)]
+    if any(len(a) != len(b) or [v.shape for v in a] != [v.shape for v in b] for a, b in pairs):
+        return False
+    for a, b in pairs:
+        for one, other in zip(a, b, strict=True):
+            walk.ids.merge(one, other)
+    return True
+
+
+def _asked(node: fx.Node, args: tuple[Any, ...]) -> Any:
+    """What a question about a tensor's size depends on."""
+    if not args or not isinstance(args[0], Tensor):
+        return None
+    x, rest = args[0], args[1:]
+    name = getattr(node.target, "__name__", str(node.target))
+    if name == "size" and (rest or node.kwargs):
+        return _dimension(x, rest[0] if rest else node.kwargs["dim"])
+    if name == "size" or (name == "getattr" and rest == ("shape",)):
+        return tuple(_dimension(x, d) for d in range(x.dim()))
+    if name == "len":
+        return _dimension(x, 0)
+    if name == "numel":
+        return [torch.unique(compact(x)[0])] if any(varies(x, d) for d in range(x.dim())) else []
+    return None
+
+
+def _dimension(x: Tensor, dim: Any) -> Counts:
+    if not varies(x, dim):
+        return []
+    vector = along(x, dim)
+    return [torch.unique(compact(x)[0]) if vector is None else vector]
+
+
+def _flat(counts: Any) -> Counts:
+    return [leaf for leaf in tree_leaves(counts) if isinstance(leaf, Tensor)]

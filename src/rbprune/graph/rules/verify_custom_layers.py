@@ -1,0 +1,93 @@
+"""Convolutions and linear layers with a forward of their own (padding, scaling, ...), judged by trying.
+
+A copy is cut; where it then computes what the whole one computes without those channels, the layer has the rule of its
+kind, and the graph does not look inside.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from rbprune.graph.cutting.surgery import keep_positions, set_width
+from rbprune.graph.rules.layers import convolution, linear
+from rbprune.graph.sites import Role
+
+Rule = Callable[..., Any]
+_judged: WeakKeyDictionary[nn.Module, Rule | None] = WeakKeyDictionary()
+
+
+def tried_rule(module: nn.Module) -> Rule | None:
+    """The rule that ``try_layers`` found for it."""
+    return _judged.get(module)
+
+
+def try_layers(model: nn.Module) -> None:
+    """Judge the layers of a model; to be called before its forward is followed, since theirs must run."""
+    for module in model.modules():
+        if isinstance(module, _ConvNd | nn.Linear) and _has_forward_of_its_own(module):
+            kind = linear if isinstance(module, nn.Linear) else convolution
+            _judged[module] = kind if _behaves(module) else None
+
+
+def library_forward(kind: type[nn.Module]) -> Any:
+    """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
+    bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
+    nearest = next((base for base in bases if base.__module__.startswith("torch.")), None)
+    return getattr(nearest, "forward", None)
+
+
+def _has_forward_of_its_own(module: nn.Module) -> bool:
+    plain = set(module._parameters) == {"weight", "bias"} and not module._buffers and not module._modules
+    return "forward" not in vars(module) and type(module).forward is not library_forward(type(module)) and plain
+
+
+def _behaves(module: Any) -> bool:
+    depthwise = isinstance(module, _ConvNd) and module.groups > 1 and module.groups == module.in_channels
+    transposed = isinstance(module, _ConvTransposeNd)
+    if isinstance(module, _ConvNd) and (transposed or (module.groups > 1 and not depthwise)):
+        return False
+    try:
+        with torch.no_grad():
+            return all(_equals_its_cut(module, training, depthwise) for training in (False, True))
+    except Exception:  # whatever it needs to run, we do not know it
+        return False
+
+
+def _equals_its_cut(module: Any, training: bool, depthwise: bool) -> bool:
+    """Whether the outputs that are left, of the inputs that are left, are what they were with zeros for the others."""
+    whole = copy.deepcopy(module).double().train(training)
+    x = _example(whole)
+    ins, outs = torch.arange(x.shape[1])[::2], torch.arange(len(whole.weight))[::2]
+    if depthwise:
+        outs = torch.arange(len(whole.weight)).view(x.shape[1], -1)[ins].flatten()
+    cut = copy.deepcopy(whole)
+    cuts: list[tuple[Role, int, Tensor]] = [("along", 0, outs)] if depthwise else [("out", 0, outs), ("in", 1, ins)]
+    for role, dim, kept in cuts:
+        keep_positions(cut, "weight", dim, kept)
+        set_width(cut, role, len(kept))
+    keep_positions(cut, "bias", 0, outs)
+    masked = torch.zeros_like(x)
+    masked[:, ins] = x[:, ins]
+    expected, found = _run(whole, masked)[:, outs], _run(cut, x[:, ins])
+    return expected.shape == found.shape and torch.allclose(expected, found, rtol=1e-9, atol=1e-12)
+
+
+def _example(layer: Any) -> Tensor:
+    if isinstance(layer, nn.Linear):
+        return torch.randn(2, layer.in_features, dtype=torch.float64)
+    space = [2 * d * k for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
+    return torch.randn(2, layer.in_channels, *space, dtype=torch.float64)
+
+
+def _run(layer: nn.Module, x: Tensor) -> Tensor:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        result: Tensor = layer(x)
+        return result

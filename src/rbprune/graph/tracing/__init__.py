@@ -1,0 +1,1 @@
+"""Following a model: from its forward to operations, shapes and channel identities."""

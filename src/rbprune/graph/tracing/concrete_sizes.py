@@ -1,0 +1,112 @@
+"""Numbers and lengths that Python must know while a forward is followed: sizes, as they are for the example."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
+
+from rbprune.graph.tracing.module_widths import unnoticed
+from rbprune.graph.tracing.shapes import OnMeta, on_meta
+
+_QUESTIONS = ("size", "dim", "numel")
+_ARITHMETIC = ("_operator", "math", "builtins")
+
+
+def decided(number: Any) -> Any:
+    """Stands in the graph where the forward decided something by a number: what it counts may not change any more."""
+    return number
+
+
+class Value(fx.Proxy):
+    """A value in the graph that can also be written into (x[:, 0] = 0), and be a plain number where Python asks."""
+
+    tracer: DecidingTracer
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
+
+    def __index__(self) -> int:
+        return operator.index(self.tracer.decide(self))
+
+    def __int__(self) -> int:
+        return int(self.tracer.decide(self))
+
+    def __float__(self) -> float:
+        return float(self.tracer.decide(self))
+
+    def __len__(self) -> int:
+        return self.tracer.length(self)
+
+
+class DecidingTracer(fx.Tracer):
+    """Where Python asks for a number that is made of nothing but sizes, runs the graph so far without computing."""
+
+    inputs: Any
+    running = False
+    """Whether modules run, rather than being followed."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._results: dict[fx.Node, Any] = {}
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """What stands for a node's result in the forward."""
+        return Value(node, self)
+
+    def decide(self, obj: fx.Proxy) -> Any:
+        """The number itself."""
+        if not _is_number(obj.node):
+            raise fx.proxy.TraceError(f"{obj.node.name} is a value that depends on data, and cannot be a number yet")
+        value = self._run(obj.node)
+        self.create_proxy("call_function", decided, (obj,), {})
+        return value
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """For ``if`` and ``assert``."""
+        return bool(self.decide(obj)) if _is_number(obj.node) else super().to_bool(obj)
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        """For ``b, c, *rest = x.shape`` and ``list(x.chunk(2, 1))``."""
+        try:
+            count = self.length(obj)
+        except fx.proxy.TraceError:
+            return super().iter(obj)
+        return iter([self.create_proxy("call_function", operator.getitem, (obj, i), {}) for i in range(count)])
+
+    def length(self, obj: fx.Proxy) -> int:
+        """Of a shape, or of several results; a tensor's is a size, and asked for as one."""
+        value = self._run(obj.node)
+        if isinstance(value, Tensor) or not hasattr(value, "__len__"):
+            raise fx.proxy.TraceError(f"the length of {obj.node.name} is not fixed; write .size(0) for a tensor's")
+        return len(value)
+
+    def _run(self, wanted: fx.Node) -> Any:
+        run = OnMeta(self.root, graph=self.graph)  # type: ignore[arg-type]
+        run.env = self._results
+        tensors = iter([leaf for leaf in tree_leaves(self.inputs) if isinstance(leaf, Tensor)])
+        self.running = True
+        try:
+            with unnoticed():
+                for node in list(self.graph.nodes):
+                    given = on_meta(next(tensors)) if node.op == "placeholder" else None
+                    if node not in self._results:
+                        self._results[node] = run.run_node(node) if given is None else given
+        finally:
+            self.running = False
+        return self._results[wanted]
+
+
+def _is_number(node: fx.Node) -> bool:
+    """Whether it is a size, a shape, or arithmetic with nothing but these."""
+    known: bool | None = node.meta.get("number")
+    if known is None:
+        name = getattr(node.target, "__name__", str(node.target))
+        asked = name in _QUESTIONS or (node.target is getattr and node.args[1] in ("shape", "ndim"))
+        home = str(getattr(node.target, "__module__", ""))
+        counted = node.op == "call_function" and home in _ARITHMETIC and bool(node.all_input_nodes)
+        known = node.meta["number"] = asked or (counted and all(map(_is_number, node.all_input_nodes)))
+    return known

@@ -1,0 +1,117 @@
+"""Forward hooks of the user: one that only looks is let be, one that changes what passes freezes it.
+
+Which it is cannot be read off a hook, so each is called once with random numbers of the shapes it will see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.utils.weight_norm import WeightNorm
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from rbprune.graph.propagation import Walk
+from rbprune.graph.reasons import with_remedy
+from rbprune.graph.rules import register_rule
+
+
+@dataclass
+class Hooked:
+    """A module with hooks and what it was called with: nodes in place of tensors; ``marks`` stand where they act."""
+
+    module: nn.Module
+    pre: list[tuple[Callable[..., Any], bool]]
+    post: list[tuple[Callable[..., Any], bool]]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    output: Any = None
+    marks: dict[str, list[fx.Node]] = field(default_factory=lambda: {"input": [], "output": []})
+
+
+def find_hooks(model: nn.Module) -> dict[str, Hooked]:
+    """The submodules that have forward hooks; each hook with whether it takes keyword arguments.
+
+    Hooks of the model itself see only its inputs and outputs, which stay anyway.
+    """
+    found = {}
+    for name, module in model.named_modules():
+        pre = [(hook, key in module._forward_pre_hooks_with_kwargs) for key, hook in module._forward_pre_hooks.items()]
+        pre = [(hook, kwargs) for hook, kwargs in pre if not isinstance(hook, WeightNorm)]
+        post = [(hook, key in module._forward_hooks_with_kwargs) for key, hook in module._forward_hooks.items()]
+        if name and (pre or post):
+            found[name] = Hooked(module, pre, post)
+    return found
+
+
+def passed(value: Any, name: str) -> Any:
+    """Stands in the graph where a hook of the module ``name`` sees a value."""
+    return value
+
+
+def _rule(walk: Walk, node: fx.Node, value: Any, name: str) -> Any:
+    return walk.refuse(node, value, node.meta["hook"]) if "hook" in node.meta else value
+
+
+register_rule(passed, _rule)
+
+
+def judge(walk: Walk, hooked: dict[str, Hooked]) -> None:
+    """Call every hook once and note on its marks, or on the module's tensors, what it does to them."""
+    for name, each in hooked.items():
+        if each.marks["input"] or each.marks["output"]:
+            kind = type(each.module).__name__
+            for place, what in _try(each).items():
+                reason = f"{name!r} ({kind}) has a forward hook that {what}"
+                for node in each.marks.get(place, ()):
+                    node.meta["hook"] = reason
+                if place == "weights":
+                    walk.bind(each.module, with_remedy(reason))
+
+
+def _try(each: Hooked) -> dict[str, str]:
+    """What the hooks change: of "input", "output" and "weights" those that they do, each with a word on how."""
+    like = next((p for p in each.module.parameters() if p.is_floating_point()), torch.empty(0))
+    args, kwargs, output = fx.node.map_arg((each.args, each.kwargs, each.output), lambda n: _numbers(n, like))
+    weights = {name: t.detach().clone() for name, t in each.module.state_dict(keep_vars=True).items()}
+    before = tree_map_only(Tensor, torch.clone, (args, kwargs, output))
+    found: dict[str, str] = {}
+    try:
+        for hook, takes in each.pre:
+            given = hook(each.module, args, kwargs) if takes else hook(each.module, args)
+            if given is not None and given is not args and not (takes and _same_objects(given, (args, kwargs))):
+                found["input"] = "changes what it reads"
+        for hook, takes in each.post:
+            given = hook(each.module, args, kwargs, output) if takes else hook(each.module, args, output)
+            if given is not None and given is not output:
+                found["output"] = "changes what it makes"
+    except Exception as error:
+        found = dict.fromkeys(("input", "output"), f"cannot be judged, it raises {type(error).__name__}")
+    if not _equal(before[:2], (args, kwargs)):
+        found["input"] = "writes into what it reads"
+    if not _equal(before[2], output):
+        found["output"] = "writes into what it makes"
+    now = each.module.state_dict(keep_vars=True)
+    for name, value in weights.items():
+        if now.get(name) is None or not torch.equal(now[name], value):
+            found["weights"] = f"writes into {name!r}"
+            if name in now:
+                now[name].data = value
+    return found
+
+
+def _numbers(node: fx.Node, like: Tensor) -> Any:
+    return tree_map_only(Tensor, lambda t: torch.randn(t.shape, device=like.device).to(like.dtype), node.meta["like"])
+
+
+def _same_objects(a: Any, b: Any) -> bool:
+    a, b = tree_leaves(a), tree_leaves(b)
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
+    return all(torch.equal(x, y) for x, y in pairs if isinstance(x, Tensor))

@@ -1,0 +1,169 @@
+"""From a model and an example to its channel graph; the model is left exactly as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import UninitializedParameter
+from torch.utils._pytree import tree_leaves
+
+from rbprune.errors import ModelError, nearest
+from rbprune.graph.channel_graph import ChannelGraph
+from rbprune.graph.ids import FROZEN, compact
+from rbprune.graph.propagation import Walk
+from rbprune.graph.rules import carry, size_dependence
+from rbprune.graph.rules.layers import parameter
+from rbprune.graph.rules.verify_custom_layers import try_layers
+from rbprune.graph.sites import Site, collect
+from rbprune.graph.tracing.hooks import find_hooks, judge
+from rbprune.graph.tracing.module_widths import Reads, freeze_read, reads
+from rbprune.graph.tracing.preserve_model import untouched
+from rbprune.graph.tracing.residual import find_blocks
+from rbprune.graph.tracing.shapes import note_shapes
+from rbprune.graph.tracing.shared_tensors import freeze_bound
+from rbprune.graph.tracing.tracer import follow
+from rbprune.utils.inputs import arguments
+
+
+def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) -> ChannelGraph:
+    """Find which channels of ``model`` belong together.
+
+    ``example_inputs`` is one batch: a tensor, a tuple or list of arguments, or a dict of keyword arguments. ``keep``
+    names modules whose output channels must all stay. The model and the random state are unchanged afterwards, also
+    when this raises.
+
+    >>> import torch
+    >>> graph = trace(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
+    >>> [(site.name, site.channels, site.consumers) for site in graph.sites]
+    [('0', 3, ['2'])]
+    """
+    _check(model, keep)
+    walk = Walk(model, tuple(keep))
+    graphs, asked = _graphs(walk, model, arguments(example_inputs))
+    for graph in graphs:
+        _walk(walk, graph)
+        if graph is graphs[0]:
+            applied, fixed = dict(walk.applied), dict(walk.fixed)
+    freeze_bound(walk)
+    freeze_read(walk, asked)
+    component = walk.ids.components()
+    sites = collect(walk.axes.values(), component)
+    blocks = _mark_residual(sites, walk, component, graphs[0])
+    frozen, axes = _frozen(walk, sites), list(walk.axes.values())
+    return ChannelGraph(model, sites, frozen, axes, applied, fixed, blocks, example_inputs)
+
+
+def _check(model: nn.Module, keep: Sequence[str]) -> None:
+    inside = next((name for name in ("_orig_mod", "module") if name in model._modules and _is_wrapper(model)), None)
+    if inside:
+        raise ModelError(
+            f"a {type(model).__name__} is a wrapper around the model; prune its .{inside} and wrap it again afterwards"
+        )
+    modules = dict(model.named_modules(remove_duplicate=False))
+    unknown = [name for name in keep if name not in modules]
+    if unknown:
+        hint = nearest(unknown[0], modules)
+        raise ModelError(f"keep names {unknown[0]!r}, which is no module of this {type(model).__name__}{hint}")
+    lazy = [name for name, p in model.named_parameters() if isinstance(p, UninitializedParameter)]
+    if lazy:
+        raise ModelError(f"{lazy[0]!r} has no shape yet; run the model once before tracing it")
+
+
+def _is_wrapper(model: nn.Module) -> bool:
+    return type(model).__module__.startswith(("torch.nn.parallel", "torch._dynamo"))
+
+
+def _graphs(walk: Walk, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], Reads]:
+    """The network in evaluation and, where it is another one (auxiliary heads), in training; the widths it reads."""
+    found: list[fx.Graph] = []
+    asked: Reads = []
+    tensors = tuple(value for value in tree_leaves(inputs) if isinstance(value, Tensor))
+    walk.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
+    for training in (False, True):
+        hooked = find_hooks(model)
+        with untouched(model, training=training):
+            try_layers(model)
+            with reads(model) as noted:
+                graph = follow(model, inputs, hooked)
+            asked += noted
+            if found and _text(graph) == _text(found[0]):
+                continue
+            note_shapes(model, graph, tensors)
+            judge(walk, hooked)
+            found.append(graph)
+    return found, asked
+
+
+def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:
+    """What a graph does; whether dropout is told that it trains makes no other network."""
+    return [
+        (n.op, str(n.target), str(n.args), str({k: v for k, v in n.kwargs.items() if k != "training"}))
+        for n in graph.nodes
+    ]
+
+
+def _walk(walk: Walk, graph: fx.Graph) -> None:
+    env: dict[fx.Node, Any] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            env[node] = walk.frozen_like(node.meta["like"])
+            continue
+        if node.op == "get_attr":
+            like = node.meta["like"]
+            env[node] = parameter(walk, node, like) if isinstance(like, Tensor) else like
+            continue
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
+        if node.op == "output":
+            for ids in tree_leaves(args):
+                if isinstance(ids, Tensor):
+                    walk.ids.freeze(ids, "the network's output")
+            size_dependence.freeze(walk, node, size_dependence.used(walk, node))
+            continue
+        try:
+            env[node] = carry(walk, node, args, kwargs)
+        except (TypeError, IndexError, RuntimeError, ValueError, AttributeError):
+            # a rule that does not understand its arguments knows nothing about the operation
+            reason = f"{walk.describe(node)} is called in a way without a rule"
+            env[node] = walk.refuse(node, (args, kwargs), reason)
+
+
+def _frozen(walk: Walk, sites: list[Site]) -> dict[str, str]:
+    """Why some or all outputs of a layer stay, or all of it."""
+    reasons, bonds = walk.ids.reasons(), walk.ids.bonds()
+    covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
+    frozen = {}
+    for (owner, role), axis in walk.axes.items():
+        if role == "out" or (role == "along" and isinstance(walk.modules.get(owner), _ConvNd)):
+            reason = next((reasons[i] for i in axis.ids.tolist() if i in reasons), None)
+            if reason is None and bool((axis.ids == FROZEN).any()):
+                reason = "it carries channels that cannot be removed"
+            if reason is None and owner not in covered:
+                bond = next((bonds[i] for i in axis.ids.tolist() if i in bonds), "sizes written into the model")
+                reason = f"its channels are bound to each other by {bond}, so none can go alone"
+            if reason is not None:
+                frozen[owner] = reason
+    for name, module in walk.modules.items():
+        if isinstance(module, _ConvNd | nn.Linear) and not {(name, "out"), (name, "along")} & walk.axes.keys():
+            unseen = "the graph does not see it: it is not called, or only inside an operation without a rule"
+            frozen[name] = walk.bound.get(id(module._parameters.get("weight")), unseen)
+    return frozen
+
+
+def _mark_residual(sites: list[Site], walk: Walk, component: Tensor, graph: fx.Graph) -> dict[str, str]:
+    """Note which sites lie in residual blocks; returns those with an identity shortcut, each with its last module."""
+    here = set(graph.nodes)
+    sums = {node: (left, right, ids) for node, left, right, ids in walk.sums if node in here}
+    blocks = find_blocks(graph, [(node, left, right) for node, (left, right, _) in sums.items()])
+    summed = {c for block in blocks for c in component[compact(sums[block.sum][2])[0].unique()].tolist() if c != FROZEN}
+    for site in sites:
+        out = next(part for part in site.parts if part.role == "out")
+        channel = int(component[walk.axes[out.owner, "out"].ids[out.positions[0, 0]]])
+        block = next((b for b in blocks if walk.makers[out.owner] in b.nodes), None)
+        if channel in summed:
+            site.residual = "sum"
+        elif block is not None:
+            site.residual, site.block, site.downsample = "inside", block.name, block.downsample
+    return {block.name: block.last for block in blocks if block.name and block.last}

@@ -1,0 +1,1 @@
+"""What a run tells while it goes: events, the terminal, progress bars, TensorBoard."""

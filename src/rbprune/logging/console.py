@@ -1,0 +1,143 @@
+"""What the terminal shows of a run: a line per stage and a table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rbprune.logging.event_fields import mapping, pair, sequence
+from rbprune.logging.progress import Progress
+from rbprune.utils.numbers import count, decimal, duration, number, quotient, ratio, score, share
+
+__all__ = ["Progress", "stage_line", "summary_table"]
+
+MOST_SITES = 40
+BAR = 20
+
+
+def stage_line(event: Mapping[str, Any]) -> str:
+    """One line on a finished stage; ``stages`` in the event, when there, is the total.
+
+    >>> stage_line({"stage": 2, "stages": 13, "channels": {"features.7": [128, 97]}, "macs_ratio": 1.42})
+    'stage 3/13  features.7  128 -> 97   MACs 1.42x'
+    """
+    parts = []
+    index, total = number(event.get("stage")), number(event.get("stages"))
+    if index is not None:
+        parts.append(f"stage {index + 1:.0f}" + (f"/{total:.0f}" if total is not None else ""))
+    else:
+        parts.append("stage")
+    channels = {str(name): pair(value) for name, value in mapping(event.get("channels")).items()}
+    names = [str(name) for name in sequence(event.get("sites"))] or list(channels)
+    if names:
+        parts.append(names[0] if len(names) == 1 else f"{len(names)} sites")
+    if channels:
+        before, _, after = _arrow(channels, "->").rpartition(" ")
+        parts.append(f"{before} {after:<{len(before) - 3}}")
+    for label, key in (("MACs", "macs_ratio"), ("params", "params_ratio")):
+        if number(event.get(key)) is not None:
+            parts.append(f"{label} {ratio(event[key])}")
+    if number(event.get("val_error")) is not None:
+        metric = event.get("metric") or "error"
+        parts.append(f"val {metric} {score(event['val_error'], metric)}")
+    if number(event.get("seconds")) is not None:
+        parts.append(f"({duration(event['seconds'])})")
+    return "  ".join(parts).rstrip()
+
+
+def summary_table(summary: Mapping[str, Any], console: Console) -> None:
+    """Print what the run reached: sizes and error before and after, channels per site, and the cost."""
+    wide = console.encoding.lower().startswith("utf")
+    console.print()
+    console.print(_figures(summary))
+    channels = {str(name): pair(value) for name, value in mapping(summary.get("channels")).items()}
+    if channels:
+        console.print(_sites(channels, mapping(summary.get("undecided")), wide))
+        if len(channels) > MOST_SITES:
+            console.print(Text(f"  and {len(channels) - MOST_SITES} more sites, all in report.html", style="dim"))
+    if cost := _cost(summary):
+        console.print(Text.assemble(("  cost  ", "bold"), cost))
+
+
+def _figures(summary: Mapping[str, Any]) -> Table:
+    heading = [str(summary["method"])] if summary.get("method") else []
+    heading += [f"seed {summary['seed']}"] if summary.get("seed") is not None else []
+    table = Table(box=box.SIMPLE_HEAD, title=Text("  ".join(heading), style="bold") if heading else None)
+    table.title_justify = "left"
+    table.add_column("", style="bold", no_wrap=True)
+    for name in ("before", "after"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("ratio", justify="right", style="bold green", no_wrap=True)
+    for label, key in (("MACs", "macs"), ("parameters", "params")):
+        before, after = summary.get(f"{key}_before"), summary.get(f"{key}_after")
+        reached = summary.get(f"{key}_ratio")
+        reached = quotient(before, after) if number(reached) is None else reached
+        table.add_row(label, count(before), count(after), ratio(reached))
+    before, after = number(summary.get("error_before")), number(summary.get("error_after"))
+    metric = str(summary.get("metric") or "error")
+    change = ""
+    if before is not None and after is not None:
+        change = f"{after - before:+.2f} points" if metric == "error" else f"{after - before:+.4f}"
+    worse = before is not None and after is not None and after > before
+    row = (score(before, metric), score(after, metric))
+    table.add_row(metric, *row, Text(change, style="yellow" if worse else "green"))
+    if number(summary.get("top5_after")) is not None:
+        table.add_row(
+            "top-5 error", score(summary.get("top5_before"), metric), score(summary["top5_after"], metric), ""
+        )
+    if number(summary.get("val_error_after")) is not None:
+        table.add_row(f"validation {metric}", "", score(summary["val_error_after"], metric), "")
+    return table
+
+
+def _sites(
+    channels: Mapping[str, tuple[float | None, float | None]], undecided: Mapping[Any, Any], wide: bool
+) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    many = "sites" if len(channels) != 1 else "site"
+    table.add_column(f"{len(channels)} {many}", overflow="ellipsis" if wide else "crop", no_wrap=True, ratio=1)
+    arrow = "→" if wide else "->"
+    table.add_column(Text(f"channels {_arrow(channels, arrow)}"), justify="right", no_wrap=True)
+    table.add_column("kept", width=BAR, no_wrap=True)
+    open_sites = any((number(value) or 0) > 0 for value in undecided.values())
+    if open_sites:
+        table.add_column("undecided", justify="right", no_wrap=True)
+    for name, (before, after) in list(channels.items())[:MOST_SITES]:
+        row: list[Text] = [Text(name), Text(_arrow({name: (before, after)}, arrow)), _bar(before, after, wide)]
+        if open_sites:
+            row.append(Text(share(undecided.get(name)) if number(undecided.get(name)) else ""))
+        table.add_row(*row)
+    return table
+
+
+def _bar(before: float | None, after: float | None, wide: bool) -> Text:
+    if not before or after is None:
+        return Text("")
+    full = min(BAR, max(1 if after else 0, round(BAR * after / before)))
+    done, left = ("━", "━") if wide else ("#", ".")
+    return Text.assemble((done * full, "green"), (left * (BAR - full), "bright_black"))
+
+
+def _arrow(channels: Mapping[str, tuple[float | None, float | None]], arrow: str) -> str:
+    before = sum(value[0] or 0 for value in channels.values())
+    after = sum(value[1] or 0 for value in channels.values())
+    return f"{before:.0f} {arrow} {after:.0f}"
+
+
+def _cost(summary: Mapping[str, Any]) -> str:
+    phases = {str(k): number(v) for k, v in mapping(summary.get("dense_epochs")).items()}
+    known = {name: value for name, value in phases.items() if value}
+    parts = []
+    if any(value is not None for value in phases.values()):
+        split = (
+            f" ({' + '.join(f'{name} {decimal(value)}' for name, value in known.items())})" if len(known) > 1 else ""
+        )
+        parts.append(f"{decimal(sum(known.values()))} dense epochs{split}")
+    if number(summary.get("seconds")) is not None:
+        parts.append(duration(summary["seconds"]))
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""Numerical parts of the methods: lasso, proximal steps, reconstruction, importance scores."""

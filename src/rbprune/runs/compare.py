@@ -1,0 +1,215 @@
+"""Several methods on the same network, data, seeds and budget, one run folder each, and the table of their results."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rbprune.errors import ConfigError
+from rbprune.methods import find_method
+from rbprune.methods.schedule import at_once
+from rbprune.runs.series import dense_weights, reason, run_once
+from rbprune.settings.recipe import load_recipe
+from rbprune.settings.sections import Config
+from rbprune.utils.files import write_atomic
+from rbprune.utils.interrupt import Interrupted
+
+PEERS = {"torch-pruning": ("tp-magnitude", "tp-bn", "tp-taylor", "tp-group")}
+"""Methods that a peer brings."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is compared. The first method sets the MACs for those that must be told how much to cut."""
+
+    recipe: str
+    methods: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    seeds: int = 1
+    budget: float | None = None
+    sweep: tuple[float, ...] = ()
+    match: bool = False
+    """Also cut the methods that decide by themselves to the first one's MACs, by their own ranking, where they can."""
+
+    def told(self, method: str) -> bool:
+        """Whether the method is told how much to cut."""
+        found = find_method(method)
+        if found.stage.needs_ratio or not self.match or method == self.methods[0]:
+            return found.stage.needs_ratio
+        rates = load_recipe(self.recipe, (*self.overrides, f"prune.method={method}")).prune.rates
+        return found.order is at_once or found.stage.aims(rates)
+
+    def check(self) -> None:
+        """Every mistake that can be seen before anything runs."""
+        if self.seeds < 1:
+            raise ConfigError(f"--seeds is how many runs each method gets; {self.seeds} is none")
+        load_recipe(self.recipe, self.overrides)
+        if not self.methods or len(set(self.methods)) < len(self.methods):
+            raise ConfigError(
+                f"--methods takes different methods, such as rbp,uniform; this is {','.join(self.methods)}"
+            )
+        stages = {name: find_method(name).stage for name in self.methods}
+        if stages[self.methods[0]].needs_ratio and not self.sweep:
+            given = [o for o in self.overrides if o.startswith("prune.macs_ratio=")]
+            if not given:
+                raise ConfigError(
+                    f"{self.methods[0]!r} must be told how much to cut: name a method first that decides by itself "
+                    "(rbp, rrbp), or give --sweep 1.5,2,3 or --set prune.macs_ratio=2"
+                )
+
+
+@dataclass
+class Row:
+    """One method, over the seeds that are finished. Errors in per cent, cost in dense epochs."""
+
+    method: str
+    label: str
+    seeds: list[int] = field(default_factory=list)
+    channels: dict[str, list[int]] = field(default_factory=dict)
+    params_ratio: list[float] = field(default_factory=list)
+    macs_ratio: list[float] = field(default_factory=list)
+    error: list[float] = field(default_factory=list)
+    val_error: list[float] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    failed: str | None = None
+
+    def add(self, summary: dict[str, Any]) -> None:
+        """One more seed."""
+        self.seeds.append(summary["seed"])
+        self.channels = self.channels or summary["channels"]
+        self.params_ratio.append(summary["params_ratio"])
+        self.macs_ratio.append(summary["macs_ratio"])
+        self.error.append(summary["error_after"])
+        self.val_error.append(summary["val_error_after"])
+        cost = summary["dense_epochs"]
+        self.cost.append(cost["prune"] + cost["finetune"])
+        self.seconds.append(summary["seconds"])
+
+    def behind(self, other: Row) -> list[float]:
+        """By how many points the error is above another method's, on each seed that both have."""
+        theirs = dict(zip(other.seeds, other.error, strict=True))
+        return [error - theirs[s] for s, error in zip(self.seeds, self.error, strict=True) if s in theirs]
+
+
+@dataclass
+class Comparison:
+    """All rows, and the dense network they start from."""
+
+    request: Request
+    rows: list[Row] = field(default_factory=list)
+    base_error: list[float] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """For programs."""
+        return json.dumps({**asdict(self), "budget": self.request.budget}, indent=2)
+
+
+def compare(request: Request, folder: Path, *, console: Console, command: list[str] | None = None) -> Comparison:
+    """Run what is missing in ``folder`` and gather the table; a method that fails keeps a row that says why."""
+    request.check()
+    _claim(folder, request)
+    found = Comparison(request)
+    for method, ratio in _entries(request):
+        row = Row(method, _label(method, ratio))
+        for seed in range(request.seeds):
+            try:
+                summary = _one(request, folder, method, ratio, seed, console, command or [])
+            except Interrupted:
+                raise
+            except Exception as error:
+                story = _place(folder, seed, f"{row.label}-failed.txt")
+                row.failed = f"seed {seed}: {reason(error, story)}"
+                console.print(f"{row.label}, {row.failed}", markup=False, highlight=False, soft_wrap=True)
+                continue
+            row.add(summary)
+            found.base_error += [summary["error_before"]] if len(found.rows) == 0 else []
+        found.rows.append(row)
+        write_atomic(folder / "compare.json", found.to_json())
+    return found
+
+
+def _claim(folder: Path, request: Request) -> None:
+    """Settings of a comparison belong to its folder; more methods or seeds may be added later."""
+    path = folder / "request.json"
+    fixed = {key: value for key, value in asdict(request).items() if key not in ("methods", "seeds")}
+    fixed = json.loads(json.dumps({**fixed, "first": request.methods[0]}))
+    if path.is_file():
+        before = json.loads(path.read_text())
+        changed = [key for key in fixed if before.get(key) != fixed[key]]
+        if changed:
+            raise ConfigError(
+                f"{folder} holds a comparison with another {changed[0]} ({before.get(changed[0])!r}, now "
+                f"{fixed[changed[0]]!r}); choose another --out"
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} exists and holds no comparison; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(fixed, indent=2))
+
+
+def _entries(request: Request) -> list[tuple[str, float | None]]:
+    """Methods, those with a ratio once for each of the sweep."""
+    entries: list[tuple[str, float | None]] = []
+    for name in request.methods:
+        swept = request.sweep and request.told(name)
+        entries += [(name, ratio) for ratio in request.sweep] if swept else [(name, None)]
+    return entries
+
+
+def _one(
+    request: Request, folder: Path, method: str, ratio: float | None, seed: int, console: Console, command: list[str]
+) -> dict[str, Any]:
+    """One run: its summary if it is finished, else what is left of it."""
+    label = _label(method, ratio)
+
+    def settings() -> Config:
+        base = [*request.overrides, f"seed={seed}"]
+        title = f"dense network  seed {seed}"
+        base += dense_weights(request.recipe, base, folder / f"seed{seed}" / "dense", title=title, console=console)
+        return _settings(request, [*base, f"prune.method={method}"], folder, method, ratio, seed)
+
+    out = _place(folder, seed, label)
+    return run_once(out, settings, title=f"{label}  seed {seed}", console=console, command=command)
+
+
+def _settings(
+    request: Request, overrides: list[str], folder: Path, method: str, ratio: float | None, seed: int
+) -> Config:
+    """The recipe for one method: the common budget, and the MACs of the first method where it must be told."""
+    first = request.methods[0]
+    reference = _reference(request, folder, ratio, seed)
+    if request.told(method) and ratio is None and method != first:
+        if reference is None:
+            raise ConfigError(f"{first!r} failed, so {method!r} cannot be cut to its MACs")
+        ratio = reference["macs_ratio"]
+    if ratio is not None:
+        overrides = [*overrides, f"prune.macs_ratio={ratio}"]
+    budget = request.budget
+    if budget is None and method != first:
+        if reference is None:
+            raise ConfigError(f"{first!r} failed, so nobody knows what {method!r} may spend; give --budget")
+        budget = reference["dense_epochs"]["prune"] + reference["dense_epochs"]["finetune"]
+    if budget is not None:
+        overrides = [*overrides, f"budget={budget}"]
+    return load_recipe(request.recipe, overrides)
+
+
+def _reference(request: Request, folder: Path, ratio: float | None, seed: int) -> dict[str, Any] | None:
+    """What the first method came to, at the same ratio if it was told one; None if it failed."""
+    first = request.methods[0]
+    swept = (ratio or request.sweep[0]) if request.sweep and request.told(first) else None
+    path = _place(folder, seed, _label(first, swept)) / "summary.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def _label(method: str, ratio: float | None) -> str:
+    return method if ratio is None else f"{method} {ratio:g}x"
+
+
+def _place(folder: Path, seed: int, label: str) -> Path:
+    return folder / f"seed{seed}" / label.replace(" ", "-")

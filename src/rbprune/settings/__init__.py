@@ -1,0 +1,1 @@
+"""The settings of a run: validated, read from TOML and written to it, and the shipped recipes."""

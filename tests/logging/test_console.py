@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rbprune.report import stage_line, summary_table
+from tests.report.fake import write_run
+
+
+def printed(summary: dict[str, object], width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    summary_table(summary, console)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_stage_line_of_one_site() -> None:
+    event = {
+        "stage": 2,
+        "stages": 13,
+        "sites": ["features.7"],
+        "channels": {"features.7": [128, 97]},
+        "macs_ratio": 1.42,
+        "params_ratio": 1.31,
+        "val_error": 8.12,
+        "seconds": 33.1,
+    }
+    assert stage_line(event) == (
+        "stage 3/13  features.7  128 -> 97   MACs 1.42x  params 1.31x  val error 8.12 %  (33 s)"
+    )
+
+
+def test_stage_line_of_many_sites() -> None:
+    channels = {f"layer{i}": [30, 12] for i in range(25)}
+    assert stage_line({"stage": 0, "sites": list(channels), "channels": channels}) == "stage 1  25 sites  750 -> 300"
+
+
+def test_stage_line_of_an_empty_event() -> None:
+    assert stage_line({}) == "stage"
+    assert stage_line({"stage": None, "channels": None, "val_error": None}) == "stage"
+
+
+@pytest.mark.parametrize("sites", [3, 25, 90])
+def test_summary_fits_a_terminal(tmp_path: Path, sites: int) -> None:
+    summary = write_run(tmp_path, sites=sites, per_stage=sites)
+    out = printed(summary)
+    assert max(map(len, out.splitlines())) <= 80
+    for figure in ("125.5 M", "59.8 M", "2.10x", "2.00x", "6.61 %", "6.95 %", "+0.34 points", "dense epochs"):
+        assert figure in out
+    assert ("more sites" in out) == (sites > 40)
+
+
+def test_summary_with_long_and_markup_names() -> None:
+    out = printed({"channels": {"[bold]" + "x" * 200: [4, 1], "b": None, "[/]": [0, 0]}, "undecided": {"b": 0.5}})
+    assert "[bold]xx" in out and "[/]" in out and max(map(len, out.splitlines())) <= 80
+
+
+def test_summary_of_nothing() -> None:
+    assert "MACs" in printed({})
+
+
+def test_summary_on_a_terminal_that_knows_ascii_only(tmp_path: Path) -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    summary_table({**write_run(tmp_path, sites=3), "error_after": None}, Console(file=file, width=80))
+    file.flush()

@@ -1,0 +1,203 @@
+"""Several methods under one budget: the table, what is repeated and what is not, and rows that fail."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rbprune.cli.app import app
+from rbprune.cli.compare import line
+from rbprune.errors import ConfigError, FailedRunsError
+from rbprune.report.comparison import sheet
+from rbprune.report.line import Line
+from rbprune.report.scatter import scatter
+from rbprune.report.standing import standing
+from rbprune.runs.compare import Comparison, Request, Row, compare
+from rbprune.utils.interrupt import Interrupted
+
+QUICK = (
+    "data.limit=640",
+    "data.val=100",
+    "pretrain.epochs=2",
+    "prune.epochs=1",
+    "prune.rate_lr=0.06",
+    "prune.price.nats_per_example=0.3",
+    "finetune.epochs=1",
+    "runtime.threads=1",
+    "runtime.recalibrate=3",
+)
+
+
+def run(folder: Path, *methods: str, **options: object) -> Comparison:
+    request = Request("demo", methods, QUICK, **options)  # type: ignore[arg-type]
+    return compare(request, folder, console=Console(file=io.StringIO()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("compare") / "out"
+    run(out, "ibp", "uniform", "slimming", budget=3.0)
+    return out
+
+
+def test_all_start_from_one_network_and_spend_one_budget(folder: Path) -> None:
+    found = json.loads((folder / "compare.json").read_text())
+    ibp, uniform, slimming = found["rows"]
+    assert ibp["cost"] == pytest.approx([3.0], abs=0.15)
+    assert uniform["cost"] == pytest.approx([3.0], abs=0.15)
+    assert uniform["macs_ratio"][0] == pytest.approx(ibp["macs_ratio"][0], rel=0.1)
+    assert uniform["macs_ratio"][0] >= ibp["macs_ratio"][0]
+    assert "slimming ranks by batch normalisation" in slimming["failed"]
+    assert slimming["error"] == []
+    before = [json.loads((folder / "seed0" / name / "summary.json").read_text()) for name in ("ibp", "uniform")]
+    assert before[0]["error_before"] == before[1]["error_before"] == found["base_error"][0]
+    assert before[0]["dense_epochs"]["pretrain"] == before[1]["dense_epochs"]["pretrain"] == 0
+
+
+def test_nothing_finished_is_repeated_and_methods_and_seeds_can_be_added(folder: Path) -> None:
+    names = ("dense", "ibp", "uniform")
+    times = [(folder / "seed0" / name / "summary.json").stat().st_mtime_ns for name in names]
+    found = run(folder, "ibp", "uniform", "random", budget=3.0)
+    assert [row.method for row in found.rows] == ["ibp", "uniform", "random"]
+    assert times == [(folder / "seed0" / name / "summary.json").stat().st_mtime_ns for name in names]
+    again = run(folder, "ibp", budget=3.0, seeds=2)
+    assert len(again.rows[0].error) == 2
+    assert (folder / "seed1" / "dense" / "summary.json").is_file()
+
+
+def test_an_interrupted_method_goes_on_from_its_folder(folder: Path) -> None:
+    run_folder = folder / "seed0" / "uniform"
+    (run_folder / "summary.json").unlink()
+    (run_folder / "model.safetensors").unlink()
+    found = run(folder, "ibp", "uniform", budget=3.0)
+    assert (run_folder / "model.safetensors").is_file()
+    assert found.rows[1].failed is None
+
+
+def test_another_comparison_in_the_same_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds a comparison with another budget \(3\.0, now 4\.0\)"):
+        run(folder, "ibp", budget=4.0)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds no comparison"):
+        run(tmp_path, "ibp")
+
+
+def test_requests_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'uniform' must be told how much to cut: name a method first"):
+        run(tmp_path / "a", "uniform", "rbp")
+    with pytest.raises(ConfigError, match="unknown method 'unifrom'; did you mean 'uniform'"):
+        run(tmp_path / "a", "rbp", "unifrom")
+    with pytest.raises(ConfigError, match="different methods"):
+        run(tmp_path / "a", "rbp", "rbp")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_sweep_runs_each_ratio(tmp_path: Path) -> None:
+    found = run(tmp_path / "out", "uniform", budget=1.0, sweep=(1.5, 3.0))
+    assert [row.label for row in found.rows] == ["uniform 1.5x", "uniform 3x"]
+    assert [row.macs_ratio[0] for row in found.rows] == pytest.approx([1.5, 3.0], rel=0.1)
+
+
+def test_without_a_budget_all_spend_what_the_first_one_spent_and_nobody_runs_if_it_failed(tmp_path: Path) -> None:
+    found = run(tmp_path / "swept", "uniform", "random", "ibp", sweep=(1.5, 3.0))
+    costs = {row.label: row.cost[0] for row in found.rows}
+    assert costs["random 1.5x"] == pytest.approx(costs["uniform 1.5x"], rel=0.05)
+    assert costs["random 3x"] == pytest.approx(costs["uniform 3x"], rel=0.05)
+    assert costs["ibp"] == pytest.approx(costs["uniform 1.5x"], rel=0.1)
+    failed = run(tmp_path / "failed", "dds-blocks", "uniform", "sbp").rows
+    assert "dds-blocks finds no residual block" in str(failed[0].failed)
+    assert failed[1].failed == "seed 0: 'dds-blocks' failed, so 'uniform' cannot be cut to its MACs"
+    assert failed[2].failed == "seed 0: 'dds-blocks' failed, so nobody knows what 'sbp' may spend; give --budget"
+
+
+def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "demo", "--methods", "ibp,uniform,slimming", "--budget", "3.0", "--out", str(folder)]
+    with pytest.raises(FailedRunsError, match="1 of 3 methods failed; their notes say why"):
+        app([*words, *(word for item in QUICK for word in ("--set", item))], result_action="return_value")
+    shown = capsys.readouterr().out
+    assert re.search(r"uniform +\d+-\d+-\d+ +[\d.]+ +[\d.]+ +[\d.]+", shown)
+    assert "slimming: seed 0: slimming ranks by batch normalisation" in shown
+    page = (folder / "compare.html").read_text()
+    assert page.count("<circle") == 4, "two methods of one seed, in two plots"
+    assert "failed, see the notes" in page
+    assert "<script" not in page
+    table = (folder / "compare.md").read_text()
+    assert table.splitlines()[2].startswith("| method | channels left, first seed | CR | MACs | error % | cost |")
+
+
+def test_with_several_seeds_each_method_is_told_apart_from_the_first_or_not() -> None:
+    def row(name: str, seeds: list[int], errors: list[float]) -> Row:
+        return Row(name, name, seeds, {"a": [4, 2]}, [2.0], [2.0], errors, cost=[1.0], seconds=[1.0])
+
+    first = row("rbp", [0, 1, 2], [10.0, 11.0, 12.0])
+    others = [row("uniform", [0, 1, 2], [10.9, 12.0, 13.1]), row("l1", [0, 2], [9.0, 14.0]), row("cp", [1], [9.0])]
+    table = sheet([line(each, first) for each in (first, *others)], "three seeds")
+    where = table.columns.index("to the first")
+    half = 4.302653 * 0.1 / 3**0.5  # Student's t for two degrees of freedom, from the printed tables
+    assert [cells[where] for cells in table.rows] == ["", f"+1.00 +- {half:.2f}", "+0.50 +- 19.06", ""]
+    assert "95 % interval" in table.note
+    alone = sheet([line(each, first) for each in (first, others[2])], "one seed in common")
+    assert "to the first" not in alone.columns
+    assert {len(cells) for cells in alone.rows} == {len(alone.columns)}
+
+
+def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobody() -> None:
+    lines = [Line((f"m{i}", "", "", "", "", "", ""), 2.0, (9.9 + i / 10, 10.1 + i / 10)) for i in range(30)]
+    plot = str(scatter([*lines, Line(("lost", "", "", "", "", "", ""), 2.0, (60.0,))], 8.0))
+    height = int(re.findall(r'viewBox="0 0 720 (\d+)"', plot)[0])
+    heights = sorted(float(y) for y in re.findall(r'<text class="(?:tick|refer)" x="606" y="([\d.]+)"', plot))
+    assert len(heights) == 32
+    assert min(b - a for a, b in pairwise(heights)) >= 13.9
+    assert heights[-1] < height
+    assert "lost (60 %)" in plot
+    spots = {float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', plot)}
+    assert max(spots) - min(spots) > 200
+
+
+def test_methods_at_equal_macs_look_equal() -> None:
+    lines = [Line((f"m{i}", "", "", "", "", "", "", ""), 2.29 + i / 200, (10.0 + i,)) for i in range(4)]
+    spots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', str(scatter(lines, None)))]
+    assert max(spots) - min(spots) < 40, "less than a percent apart, on an axis of 540"
+
+
+def test_methods_stand_in_the_order_of_their_mean_error_with_every_seed_shown() -> None:
+    def of(name: str, *errors: float) -> Line:
+        return Line((name, "", "", "", "", "", ""), 2.0, errors)
+
+    lost = Line(("lost", "failed, see the notes", "", "", "", "", ""))
+    plot = str(standing([of("second", 10.0, 11.0), lost, of("far", 70.0, 80.0), of("first", 9.0, 11.5)], 8.0))
+    rows = re.findall(r'<text class="refer" x="[\d.]+" y="([\d.]+)" text-anchor="end">([^<]+)</text>', plot)
+    assert [name for _, name in sorted(rows, key=lambda row: float(row[0]))] == ["first", "second", "far"]
+    assert "10.25 % at 2.00x" in plot
+    assert "75.00 % at 2.00x" in plot
+    spots = {title: float(x) for x, title in re.findall(r'<circle cx="([\d.]+)"[^>]*><title>([\d.]+) %', plot)}
+    assert spots["9.00"] < spots["10.00"] < spots["11.00"] < spots["11.50"] < spots["70.00"] == spots["80.00"] == 588
+    assert spots["11.50"] - spots["9.00"] > 200, "the far one squeezes nobody"
+    assert standing([of("alone", 9.0)], None) == ""
+
+
+def test_a_mistake_of_ours_costs_one_row_and_leaves_its_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object, site: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("rbprune.methods.ranking.Random.score", broken)
+    found = run(tmp_path / "out", "ibp", "random", "uniform", budget=2.0)
+    assert found.rows[1].failed is not None
+    assert found.rows[1].failed.startswith("seed 0: ZeroDivisionError: oh (see ")
+    assert "in broken" in (tmp_path / "out" / "seed0" / "random-failed.txt").read_text()
+    assert found.rows[2].failed is None
+
+
+def test_asked_to_stop_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*args: object, **options: object) -> None:
+        raise Interrupted(2, "interrupted")
+
+    monkeypatch.setattr("rbprune.runs.series.start", stopped)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "out", "ibp", "uniform")
