@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,19 +11,10 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.errors import ModelError, UnprunableError, nearest
+from rbprune.graph.cost import MACS, PARAMS, LayerCost
 from rbprune.graph.cutting.plan import Plan
 from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply, set_width
 from rbprune.graph.sites import Axis, Part, Role, Site
-
-
-@dataclass(frozen=True)
-class LayerCost:
-    """Multiply-accumulates for one example, and weights, of one convolution or linear layer."""
-
-    name: str
-    kind: str
-    macs: int
-    params: int
 
 
 class ChannelGraph:
@@ -215,10 +205,22 @@ class ChannelGraph:
 
     def macs(self) -> int:
         """Multiply-accumulates of convolutions and linear layers for one example."""
-        return sum(layer.macs for layer in self.layers())
+        return MACS.total(self)
+
+    def params(self) -> int:
+        """Weights of convolutions and linear layers (no biases, no normalisation), as in the paper's tables."""
+        return PARAMS.total(self)
 
     def macs_without(self, counts: Mapping[str, int]) -> float:
         """MACs that would be left without so many channels of each site, whichever they are."""
+        return MACS.without(self, counts)
+
+    def macs_per_channel(self, site: Site) -> float:
+        """MACs that disappear from the network as it is now with one channel: its filters and its columns."""
+        return MACS.per_channel(self, site)
+
+    def remaining_shares(self, counts: Mapping[str, int]) -> dict[str, float]:
+        """For each layer that would lose weights without so many channels of each site, the share that it keeps."""
         left: dict[tuple[str, Role], float] = {}
         for name, count in counts.items():
             for part in self[name].parts:
@@ -226,23 +228,16 @@ class ChannelGraph:
                     key = (part.owner, part.role)
                     left.setdefault(key, 1.0)
                     left[key] -= count * part.positions.shape[1] / self.width(part)
-        factors: dict[str, float] = {}
+        shares: dict[str, float] = {}
         for (owner, _), share in left.items():
-            factors[owner] = factors.get(owner, 1.0) * share
-        return sum(layer.macs * factors.get(layer.name, 1.0) for layer in self.layers())
+            shares[owner] = shares.get(owner, 1.0) * share
+        return shares
 
-    def params(self) -> int:
-        """Weights of convolutions and linear layers (no biases, no normalisation), as in the paper's tables."""
-        return sum(layer.params for layer in self.layers())
-
-    def macs_per_channel(self, site: Site) -> float:
-        """MACs that disappear from the network as it is now with one channel: its filters and its columns."""
-        total = 0.0
+    def channel_shares(self, site: Site) -> Iterator[tuple[str, float]]:
+        """Layers that hold weights of the site's channels, each with the share of its weights that one channel has."""
         for part in site.parts:
-            if part.owner in self._applied and self._axes[part.owner, part.role].tensors:
-                share = part.positions.shape[1] / self.width(part)
-                total += share * self._applied[part.owner] * self._weight(part.owner).numel()
-        return total
+            if self._axes[part.owner, part.role].tensors:
+                yield part.owner, part.positions.shape[1] / self.width(part)
 
 
 class _Multiply:
