@@ -36,7 +36,7 @@ def stepper(
     stage = None if pruner is None else pruner.stage(number, remember=False)
     optimizers: list[torch.optim.Optimizer] = [torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)]
     if stage is not None:
-        optimizers.append(torch.optim.Adam([stage.law.rate], lr=1e-2))
+        optimizers.append(torch.optim.Adam([stage.factors.rate], lr=1e-2))
 
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=fast):

@@ -90,7 +90,7 @@ def ours(runner: Runner) -> Steps:
             for loss in current.run_epoch():
                 runner.state.cost[phase.kind] += 1 / current.stream.steps
                 runner.journal.progress.step(loss)
-                runner._breathe(signals)
+                runner._between_steps(signals)
                 yield loss
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph import ChannelGraph, Plan
-from rbprune.methods import Stage
+from rbprune.graph.cost import MACS
+from rbprune.methods import Price, PruningSettings, Stage, StageContext
+from rbprune.methods.settings import Target
 
 
 def tiny_cnn(channels: int = 6) -> nn.Sequential:
@@ -95,13 +99,27 @@ def check_cut(graph: ChannelGraph, drop: dict[str, list[int]], x: Tensor) -> Pla
     return plan
 
 
+def stage_context(
+    graph: ChannelGraph,
+    dataset_size: int = 100,
+    *,
+    price: Price | None = None,
+    macs: float | None = None,
+    later: tuple[str, ...] = (),
+    **settings: Any,
+) -> StageContext:
+    """What a ``Pruner`` would tell a stage: 20 nats a channel, rates by Adam, unless told otherwise."""
+    prices = (price or Price(nats=20)).resolve(graph, dataset_size)
+    target = None if macs is None else Target(MACS, macs)
+    chosen = PruningSettings(**{"rates": "adam", **settings})
+    return StageContext(dataset_size, prices, chosen, target, later)
+
+
 def train_stage(stage: Stage, images: Tensor, labels: Tensor, steps: int) -> None:
     """Steps of a loop of one's own, rates by their fixed point."""
     optimizer = torch.optim.Adam(stage.param_groups(lr=3e-3, rate_lr=0.1))
     for _ in range(steps):
         loss = F.cross_entropy(stage.graph.model(images), labels) + stage.kl()
-        stage.look()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        stage.clamp()

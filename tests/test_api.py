@@ -145,7 +145,7 @@ def test_any_mean_loss_and_any_target() -> None:
         options=["prune.epochs=20", "finetune.epochs=20"],
         console=console,
     )
-    assert result.config.prune.price.price() == rbprune.Price(nats=3)
+    assert result.config.prune.price == rbprune.Price(nats=3)
     assert result.summary["metric"] == "loss"
     assert result.summary["error_after"] < result.summary["error_before"], "the mean loss is reported"
     assert "val loss" in console.file.getvalue()  # type: ignore[attr-defined]
@@ -198,7 +198,7 @@ def test_the_price_is_given_or_in_proportion_to_the_evidence(
     batches = [(torch.randn(8, 4), torch.randint(classes, (8,)))]
     short = ["prune.epochs=1", "finetune.epochs=0", *options]
     result = rbprune.prune(model, batches, example_inputs=batches[0][0], price=given, options=short, console=quiet())
-    assert result.config.prune.price.price().to_dict() == price
+    assert result.config.prune.price == rbprune.Price(**price)
 
 
 def test_asked_for_macs_rbp_finds_the_price() -> None:

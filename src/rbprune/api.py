@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from rich.console import Console
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch import nn
 
 from rbprune.errors import ConfigError
 from rbprune.graph import Plan
 from rbprune.methods import Price
+from rbprune.pruner import Loss
 from rbprune.report.html import write_report
 from rbprune.runs.artifact import save_model
-from rbprune.settings.recipe import build_config, to_toml
+from rbprune.settings.recipe import build_config, merge, to_toml
 from rbprune.settings.sections import Config
-from rbprune.train.objective import Loss
 from rbprune.train.runner import Runner
 from rbprune.train.state import Feed
 from rbprune.train.stream import Batch, LoaderStream
 from rbprune.utils.files import write_atomic
-from rbprune.utils.inputs import call
-from rbprune.utils.modes import evaluating
-
-DEFAULTS: dict[str, Any] = {
-    "data": {"name": "loader"},
-    "prune": {"epochs": 2, "lr": 1e-3, "optimizer": "adam", "rate_lr": 1e-2},
-    "finetune": {"epochs": 5, "lr": 1e-3, "optimizer": "adam", "decay": "cosine"},
-}
-FIXED_POINT = ("prune.rates=fixed-point", "prune.rate_lr=0.05")
-"""What ``rbp``, ``rrbp`` and ``ibp`` do to a classifier unless told otherwise: its rates settle sooner and clearer."""
 
 
 @dataclass
@@ -69,63 +56,51 @@ def prune(
     example_inputs: Any,
     val_loader: Iterable[Batch] | None = None,
     test_loader: Iterable[Batch] | None = None,
-    method: str = "rbp",
+    method: str | None = None,
     price: Price | None = None,
     macs_ratio: float | None = None,
     loss_fn: Loss = F.cross_entropy,
     dataset_size: int | None = None,
     seed: int = 0,
-    options: Iterable[str] = (),
+    options: Mapping[str, Any] | Iterable[str] = (),
     console: Console | None = None,
 ) -> Result:
     """Prune a trained model in place and fine-tune it.
 
-    ``loss_fn(outputs, targets)`` is a mean negative log-likelihood. ``dataset_size`` is asked of the loader when it
-    is not given. A higher ``price`` makes the network smaller; by default it is 2 nats per example, less for fewer than
-    ten classes. With ``macs_ratio`` the MACs end so many times fewer, and the price is found. ``options`` are settings
-    as on the command line, such as ``"prune.epochs=1"`` or ``"finetune.epochs=10"``. The rates of a classifier (outputs
-    of shape (examples, classes), cross-entropy) go to their fixed point, those of other networks are found by Adam;
-    ``"prune.rates=adam"`` decides it. Errors before and after are measured on ``test_loader``, or else on
-    ``val_loader``.
+    Errors before and after are measured on ``test_loader``, or else on ``val_loader``. What is not given has the same
+    default as in a recipe and in ``Pruner``.
+
+    Args:
+        model: The trained network.
+        train_loader: Batches of (inputs, targets), the same number in every epoch.
+        example_inputs: What one call of the model takes: a tensor, a tuple of arguments, or a mapping of names to them.
+        val_loader: Data that the network has not seen, for choices and for the progress lines.
+        test_loader: Data that is looked at twice, before and after.
+        method: ``"rbp"`` by default; docs/methods.md has all of them.
+        price: What a channel must bring to stay: a higher one makes the network smaller. By default 2 nats per example,
+            less for fewer than ten classes.
+        macs_ratio: The MACs end so many times fewer, and the price is found.
+        loss_fn: ``loss_fn(outputs, targets)``, a mean negative log-likelihood. Under cross-entropy the rates of a
+            classifier go to their fixed point, those of other networks are found by Adam; ``prune.rates`` decides it.
+        dataset_size: The number of training examples; asked of the loader when it is not given.
+        seed: Of everything random.
+        options: Other settings, as nested mappings (``{"prune": {"epochs": 1}}``) or as on the command line
+            (``["prune.epochs=1"]``); docs/recipes.md has all of them.
+        console: Where progress is shown; standard error by default.
     """
-    options = list(options)
-    classes = _classes(model, example_inputs, loss_fn)
-    if classes is not None and method in ("rbp", "rrbp", "ibp") and _decides_nothing(options):
-        options = [*FIXED_POINT, *options]
-    aim = {"price": (price or _default_price(classes)).to_dict(), "macs_ratio": macs_ratio}
-    raw = {**DEFAULTS, "seed": seed, "model": {"name": type(model).__name__}, "prune": {**DEFAULTS["prune"], **aim}}
-    config = build_config(raw, [f"prune.method={method}", *options], where="options")
+    given = {"method": method, "price": price, "macs_ratio": macs_ratio}
+    tables, overrides = (options, ()) if isinstance(options, Mapping) else ({}, tuple(options))
+    base = {
+        "seed": seed,
+        "model": {"name": type(model).__name__},
+        "data": {"name": "loader"},
+        "prune": {name: value for name, value in given.items() if value is not None},
+    }
+    config = build_config(merge(base, tables), overrides, where="options")
     train = LoaderStream(train_loader, dataset_size)
     val = None if val_loader is None else LoaderStream(val_loader)
     test = val if test_loader is None else LoaderStream(test_loader)
     feed = Feed(train=lambda batch_size: train, val=val, test=test)
     runner = Runner(config, model, example_inputs, feed, loss_fn, console=console)
     summary = runner.run()
-    return Result(model, runner.graph.plan(), summary, runner.journal.events, config)
-
-
-def _decides_nothing(options: list[str]) -> bool:
-    """Whether it is left to us how the rates are found."""
-    deciding = ("prune.rates", "prune.rate_lr", "prune.noise")
-    return not any(option.partition("=")[0].strip() in deciding for option in options)
-
-
-def _default_price(classes: int | None) -> Price:
-    """The evidence in an example is at most log(classes): the price of the whole network keeps its proportion to it."""
-    share = 1.0 if classes is None else min(1.0, math.log(classes) / math.log(10))
-    return Price(nats_per_example=round(2.0 * share, 2))
-
-
-def _classes(model: nn.Module, example_inputs: Any, loss_fn: Loss) -> int | None:
-    """How many, where the outputs are their scores, so that the curvature of the loss is known from them."""
-    if loss_fn is not F.cross_entropy and not isinstance(loss_fn, nn.CrossEntropyLoss):
-        return None
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    inputs = tree_map_only(Tensor, lambda tensor: tensor.to(device), example_inputs)
-    try:
-        with evaluating(model), torch.no_grad():
-            outputs = call(model, inputs)
-    except Exception:  # tracing will say what is wrong with them
-        return None
-    scores = isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1
-    return outputs.shape[1] if scores else None
+    return Result(model, runner.graph.plan(), summary, runner.journal.events, runner.config)

@@ -49,6 +49,10 @@ class FailedRunsError(RbpruneError):
     """Some runs of several failed; the others are whole."""
 
 
+class LoopError(RbpruneError):
+    """A training loop left out a call that a stage depends on."""
+
+
 class NumericalError(RbpruneError):
     """A loss or a rate stopped being a finite number."""
 

@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
-from rbprune.bayes import dirac
 from rbprune.errors import ConfigError, nearest
 from rbprune.graph import ChannelGraph, Plan, trace
-from rbprune.methods import Price, Settings, Stage, find_method, schedule
-from rbprune.methods.cost_target import LEAST, share_for
+from rbprune.methods import PruningSettings, Stage, StageContext, find_method, schedule_sites
+from rbprune.methods.cost_target import equal_shares
+from rbprune.methods.price import default_price
 from rbprune.methods.registry import Method
+from rbprune.methods.settings import Target
+from rbprune.utils.inputs import call
+from rbprune.utils.modes import evaluating
 
-DEFAULT_PRICE = Price(nats_per_example=2.0)
+Loss = Callable[[Any, Any], Tensor]
+"""``loss_fn(outputs, targets)``: a mean negative log-likelihood."""
 
 
 class Pruner:
     """Iterates over the stages of a method; each stage's ``finish`` makes the network smaller.
 
+    The whole contract with a training loop is forward, loss + ``stage.kl()``, backward, step, for every method:
+
     >>> import torch
     >>> from torch.nn import functional as F
+    >>> from rbprune import Price
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
     >>> pruner = Pruner(model, torch.zeros(1, 8), dataset_size=100, price=Price(nats=20))
     >>> for stage in pruner:
-    ...     optimizer = torch.optim.Adam(stage.param_groups(lr=1e-3, rate_lr=1e-2))
+    ...     optimizer = torch.optim.Adam(stage.param_groups(lr=1e-3))
     ...     for _ in range(3):
     ...         x, y = torch.randn(32, 8), torch.randint(2, (32,))
     ...         loss = F.cross_entropy(model(x), y) + stage.kl()
-    ...         optimizer.zero_grad(); loss.backward(); optimizer.step(); stage.clamp()
+    ...         optimizer.zero_grad(); loss.backward(); optimizer.step()
     ...     result = stage.finish()
     >>> pruner.graph.macs() <= 8 * 16 + 16 * 2
     True
+
+    Args:
+        model: The trained network; it is changed in place.
+        example_inputs: What one call of the model takes: a tensor, a tuple of arguments, or a mapping of names to them.
+        dataset_size: The number of training examples.
+        loss_fn: The loss of the loop, where it is known beforehand; without it the first gradients tell its kind.
+        settings: Settings of pruning to start from, the defaults if there are none.
+        changes: Settings of pruning by name, such as ``method="rrbp"``, ``price=Price(nats=20)``, ``macs_ratio=2`` or
+            ``rates="adam"``; all of them are in ``rbprune.methods.PruningSettings`` and docs/recipes.md.
     """
 
     def __init__(
@@ -42,59 +63,55 @@ class Pruner:
         example_inputs: Any,
         *,
         dataset_size: int,
-        method: str = "rbp",
-        price: Price | None = None,
-        noise: Literal["example", "batch"] | None = None,
-        threshold: float | None = None,
-        rate_init: float = dirac.RATE_INIT,
-        rates: Literal["adam", "fixed-point"] = "adam",
-        keep: Sequence[str] = (),
-        only: Sequence[str] | None = None,
-        macs_ratio: float | None = None,
-        least: float = LEAST,
-        downsampling: bool = False,
-        method_options: Mapping[str, float] | None = None,
+        loss_fn: Loss | None = None,
+        settings: PruningSettings | None = None,
+        **changes: Any,
     ) -> None:
         if dataset_size < 1:
             raise ConfigError(f"dataset_size is the number of training examples; {dataset_size} is not one")
+        if "method_options" in changes:  # its name before it was that of the setting
+            changes["options"] = changes.pop("method_options")
+        settings = PruningSettings(**changes) if settings is None else settings.changed(**changes)
         self.model = model
-        self.graph: ChannelGraph = trace(model, example_inputs, keep=keep)
-        self.method = find_method(method)
-        _check_options(self.method, method_options or {})
-        self.stages: list[list[str]] = schedule(method, self.graph, only, downsampling=downsampling)
+        self.method = find_method(settings.method)
+        _check_options(self.method, settings.options)
+        self.graph: ChannelGraph = trace(model, example_inputs, keep=settings.keep)
+        self.stages: list[list[str]] = schedule_sites(self.graph, settings)
         """The sites of each stage, by name."""
-        macs = None if macs_ratio is None else self.graph.macs() / macs_ratio
-        self.settings = Settings(
+        classes = _count_classes(model, example_inputs, loss_fn)
+        self.settings = _decided(settings, self.method, classes, loss_fn)
+        """The settings with what was left open decided for this network."""
+        assert self.settings.price is not None
+        self.dense: nn.Module | None = None
+        """A copy of the network before any cut, for methods that compare with it."""
+        self._context = StageContext(
             dataset_size,
-            price=(price or DEFAULT_PRICE).resolve(self.graph, dataset_size),
-            noise=noise,
-            threshold=threshold,
-            rate_init=rate_init,
-            rates=rates,
-            options=method_options or {},
-            macs=macs if len(self.stages) == 1 or self.method.stage.aims(rates) else None,
-            least=least,
-            shares=self._shares(macs, least, rates),
+            self.settings.price.resolve(self.graph, dataset_size),
+            self.settings,
+            *self._target_and_shares(),
         )
 
-    def _shares(self, macs: float | None, least: float, rates: str) -> dict[str, float]:
-        """For a method that is told how much to cut: the same share of every site."""
-        stage = self.method.stage
-        if stage.needs_ratio and macs is None:
-            raise ConfigError(f"method {self.method.name!r} must be told how much to cut: set prune.macs_ratio=2")
-        if macs is None:
-            return {}
-        if len(self.stages) > 1 and not stage.needs_ratio and not stage.aims(rates):
+    def _target_and_shares(self) -> tuple[Target | None, tuple[str, ...], dict[str, float]]:
+        """What the ratio of the settings means for the stages, refused where the method cannot follow it."""
+        stage, ratio = self.method.stage, self.settings.ratio
+        if ratio is None:
+            if stage.needs_ratio:
+                raise ConfigError(f"method {self.method.name!r} must be told how much to cut: set prune.macs_ratio=2")
+            return None, (), {}
+        cost, times = ratio
+        target = Target(cost, cost.total(self.graph) / times)
+        finds_way = len(self.stages) == 1 or stage.can_target(self.settings)
+        if not finds_way and not stage.needs_ratio:
             raise ConfigError(
                 f"method {self.method.name!r} decides layer by layer how much to cut, so it cannot aim at "
-                "prune.macs_ratio; leave it out and change prune.price, take a method of one stage (ibp), or, for rbp "
-                "and rrbp on a classifier, prune.rates=fixed-point"
+                f"prune.{cost.name}_ratio; leave it out and change prune.price, take a method of one stage (ibp), or, "
+                "for rbp and rrbp on a classifier, prune.rates=fixed-point"
             )
-        if stage.cuts_itself and not stage.needs_ratio:
-            return {}
-        # also where the shares are not used: what is out of reach shall be told before hours of training
-        shares = share_for(self.graph, [name for names in self.stages for name in names], macs, least)
-        return shares if stage.needs_ratio else {}
+        shares: dict[str, float] = {}
+        if stage.needs_ratio or not stage.cuts_itself:
+            # also where the shares are not used: what is out of reach shall be told before hours of training
+            shares = equal_shares(self.graph, [n for names in self.stages for n in names], target, self.settings.least)
+        return target if finds_way else None, (), shares if stage.needs_ratio else {}
 
     def __len__(self) -> int:
         return len(self.stages)
@@ -107,6 +124,12 @@ class Pruner:
             except GeneratorExit:
                 stage.abandon()
                 raise
+            if stage.result is None and stage.trains and not stage.loop.forwards:
+                warnings.warn(
+                    f"no training step was made in the stage of {', '.join(stage.names)}: nothing is known about their "
+                    "channels",
+                    stacklevel=2,
+                )
             stage.finish()
 
     def stage(self, number: int, *, remember: bool = True) -> Stage:
@@ -114,15 +137,43 @@ class Pruner:
 
         With ``remember`` it holds on to the last inputs, for the recalibration in ``finish``.
         """
-        settings = self.settings
-        if settings.macs is not None:
-            settings = replace(settings, later=tuple(name for names in self.stages[number + 1 :] for name in names))
-        return self.method.stage(self.graph, self.stages[number], settings, remember=remember)
+        if self.method.stage.needs_dense and self.dense is None and number == 0:
+            self.dense = copy.deepcopy(self.model).requires_grad_(False)
+        context = replace(self._context, dense=self.dense)
+        if context.target is not None:
+            context = replace(context, later=tuple(name for names in self.stages[number + 1 :] for name in names))
+        return self.method.stage(self.graph, self.stages[number], context, remember=remember)
 
     @property
     def plan(self) -> Plan:
         """What has been removed so far."""
         return self.graph.plan()
+
+
+def _decided(settings: PruningSettings, method: Method, classes: int | None, loss_fn: Loss | None) -> PruningSettings:
+    """The price and the way to the rates, where they were left open.
+
+    Where the loss is not known, and the outputs may be scores of classes, ``rates`` stays "auto": the stage finds out.
+    """
+    rates = settings.rates
+    if rates == "auto":
+        known = classes is not None and settings.noise != "batch" and method.stage.infers_rates
+        rates = ("auto" if loss_fn is None else "fixed-point") if known else "adam"
+    price = default_price(classes) if settings.price is None else settings.price
+    decided = settings.model_copy(update={"rates": rates, "price": price})
+    return decided.model_copy(update={"rate_lr": decided.step_size})
+
+
+def _count_classes(model: nn.Module, example_inputs: Any, loss_fn: Loss | None) -> int | None:
+    """How many classes there are, where the outputs are their scores or, without a loss, look like it."""
+    if loss_fn is not None and loss_fn is not F.cross_entropy and not isinstance(loss_fn, nn.CrossEntropyLoss):
+        return None
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    inputs = tree_map_only(Tensor, lambda tensor: tensor.to(device), example_inputs)
+    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        outputs = call(model, inputs)
+    scores = isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1
+    return outputs.shape[1] if scores else None
 
 
 def _check_options(method: Method, options: Mapping[str, float]) -> None:

@@ -9,7 +9,9 @@ import torch
 
 from rbprune import models, trace
 from rbprune.errors import ConfigError
-from rbprune.methods.cost_target import match_macs, share_for
+from rbprune.graph.cost import MACS
+from rbprune.methods.cost_target import cut_to_target, equal_shares
+from rbprune.methods.settings import Target
 from tests.networks import tiny_cnn
 
 
@@ -27,7 +29,7 @@ def test_as_few_channels_go_as_the_target_needs() -> None:
     torch.manual_seed(0)
     values = {site.name: torch.rand(site.channels) for site in graph.sites}
     target = graph.macs() / 2
-    gone = match_macs(graph, values, target, least=0)
+    gone = cut_to_target(graph, values, Target(MACS, target), least=0)
     lowest_gone = min(float(values[name][mask].min()) for name, mask in gone.items() if mask.any())
     for name, mask in gone.items():
         kept = values[name][~mask]
@@ -45,7 +47,7 @@ def test_a_cheap_layer_keeps_its_least_share_however_low_it_ranks(least: float, 
     torch.manual_seed(0)
     values = {site.name: torch.rand(site.channels) + (site.name == cheap) for site in graph.sites}
     target = 0.999 * graph.macs_without({cheap: 12 - left})
-    gone = match_macs(graph, values, target, least=least)
+    gone = cut_to_target(graph, values, Target(MACS, target), least=least)
     kept = values[cheap][~gone[cheap]]
     assert len(kept) == left and torch.equal(kept.sort().values, values[cheap].sort().values[:left])
     assert any(mask.any() for name, mask in gone.items() if name != cheap)
@@ -54,7 +56,7 @@ def test_a_cheap_layer_keeps_its_least_share_however_low_it_ranks(least: float, 
 def test_the_same_share_of_every_layer() -> None:
     graph = trace(models.build("torchvision:vgg11_bn"), torch.zeros(1, 3, 64, 64))
     names = [site.name for site in graph.sites]
-    shares = share_for(graph, names, graph.macs() / 3)
+    shares = equal_shares(graph, names, Target(MACS, graph.macs() / 3), least=0.1)
     assert max(shares.values()) - min(shares.values()) < 0.02
     counts = {name: round(share * graph[name].channels) for name, share in shares.items()}
     assert graph.macs_without(counts) == pytest.approx(graph.macs() / 3, rel=0.01)
@@ -65,8 +67,8 @@ def test_what_is_out_of_reach_is_an_error_that_says_what_is_not() -> None:
     ranks = {site.name: torch.rand(site.channels) for site in graph.sites}
     told = r"out of reach: 0.000\d* M \((.*)x fewer\) are left .* keeps 10% .*prune\.least = 0\.1"
     with pytest.raises(ConfigError, match=told) as error:
-        match_macs(graph, ranks, 10)
+        cut_to_target(graph, ranks, Target(MACS, 10), least=0.1)
     ratio = float(re.search(told, str(error.value))[1])  # type: ignore[index]
-    match_macs(graph, ranks, graph.macs() / ratio)
+    cut_to_target(graph, ranks, Target(MACS, graph.macs() / ratio), least=0.1)
     with pytest.raises(ConfigError):
-        match_macs(graph, ranks, graph.macs() / (ratio + 0.01))
+        cut_to_target(graph, ranks, Target(MACS, graph.macs() / (ratio + 0.01)), least=0.1)

@@ -9,10 +9,12 @@ from torch import nn
 
 from rbprune import Price, Pruner, trace
 from rbprune.errors import ConfigError
-from rbprune.methods import Settings
-from rbprune.methods.price_search import Aim
-from rbprune.methods.rbp import MEMORY, DiracStage
-from tests.networks import scramble, stripes, tiny_cnn, train_stage
+from rbprune.graph.cost import MACS
+from rbprune.methods.curvature import MEMORY
+from rbprune.methods.price_search import PriceSearch
+from rbprune.methods.rbp import DiracStage
+from rbprune.methods.settings import Target
+from tests.networks import scramble, stage_context, stripes, tiny_cnn, train_stage
 
 
 def test_the_probe_changes_neither_outputs_nor_gradients() -> None:
@@ -23,17 +25,17 @@ def test_the_probe_changes_neither_outputs_nor_gradients() -> None:
         model = scramble(tiny_cnn()).train()
         graph = trace(model, images[:1].double())
         macs = graph.macs() / 2 if later else None
-        settings = Settings(100, Price(nats=20), rates="fixed-point", rate_init=0.3, macs=macs, later=later)
+        settings = stage_context(graph, rates="fixed-point", rate_init=0.3, macs=macs, later=later)
         stage = DiracStage(graph, ["0"], settings)
         torch.manual_seed(1)
         outputs = model(images.double())
-        stage.look()
+        stage.kl()
         F.cross_entropy(outputs, labels).backward()
-        found.append([outputs.detach(), *(p.grad for p in model.parameters()), stage.law.curvature])
+        found.append([outputs.detach(), *(p.grad for p in model.parameters()), stage.factors.curvature.running])
         if later:
-            assert stage.aim is not None
-            assert len(stage.aim.curvature) == sum(graph[name].channels for name in later)
-            assert bool((stage.aim.curvature > 0).any())
+            assert stage.search is not None
+            assert len(stage.search.curvature.running) == sum(graph[name].channels for name in later)
+            assert bool((stage.search.curvature.running > 0).any())
         stage.abandon()
         assert not any(module._forward_pre_hooks for module in model.modules())
     for plain, probed in zip(*found, strict=True):
@@ -49,32 +51,33 @@ def test_the_probe_sees_the_curvature_of_later_channels() -> None:
         model[1].weight.copy_(torch.eye(3))
         model[2].weight.mul_(0.1)
     graph = trace(model, torch.zeros(1, 3, dtype=torch.float64))
-    settings = Settings(1000, Price(nats=20), rates="fixed-point", rate_init=1e-4, macs=20.0, later=("1",))
+    settings = stage_context(graph, 1000, rates="fixed-point", rate_init=1e-4, macs=20.0, later=("1",))
     stage = DiracStage(graph, ["0"], settings)
     model.train()
     x = torch.tensor([[0.5, 9.0, 20.0]], dtype=torch.float64).repeat(512, 1)
     for _ in range(400):  # no step is taken: the rates stay where the noise is slight
         model(x)
-        stage.look()
+        stage.kl()
     weight = model[2].weight.detach()
     p = (x[0] @ weight.T).softmax(0)
     jacobian = weight * x[0]
     curvature = 1000 * torch.einsum("kc,kl,lc->c", jacobian, torch.diag(p) - torch.outer(p, p), jacobian)
-    assert stage.aim is not None
-    torch.testing.assert_close(stage.aim.curvature.double(), curvature, rtol=0.1, atol=0)
-    torch.testing.assert_close(stage.law.curvature.double(), curvature, rtol=0.1, atol=0)
+    assert stage.search is not None
+    torch.testing.assert_close(stage.search.curvature.running.double(), curvature, rtol=0.1, atol=0)
+    torch.testing.assert_close(stage.factors.curvature.running.double(), curvature, rtol=0.1, atol=0)
 
 
 def test_a_stage_leaves_to_later_ones_what_costs_less_there() -> None:
     graph = trace(scramble(tiny_cnn()).float(), torch.zeros(1, 1, 8, 8))
     cuts = {}
     for earned in (0.0, 1e6):
-        settings = Settings(100, Price(nats=20), rates="fixed-point", macs=0.7 * graph.macs(), later=("4", "8"))
+        settings = stage_context(graph, rates="fixed-point", macs=0.7 * graph.macs(), later=("4", "8"))
         stage = DiracStage(graph, ["0"], settings)
-        stage.law.looks += 1
-        stage.law.curvature.fill_(40 * (1 - MEMORY))
-        assert stage.aim is not None
-        stage.aim.curvature.fill_(40 * earned * (1 - MEMORY))
+        stage.factors.curvature.updates += 1
+        stage.factors.curvature.running.fill_(40 * (1 - MEMORY))
+        assert stage.search is not None
+        stage.search.curvature.running.fill_(40 * earned * (1 - MEMORY))
+        stage.search.curvature.updates += 1
         cuts[earned] = int(stage._chosen(stage.judge())["0"].sum())
         stage.abandon()
     assert cuts[0.0] == 0, "later channels earn nothing and bring all that is asked for"
@@ -120,15 +123,17 @@ def test_the_price_is_scaled_to_where_the_macs_are_reached() -> None:
 def test_later_channels_are_expected_to_grow_as_the_own_ones_did() -> None:
     graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
     own, later = [graph["0"]], [graph["4"]]
-    aim = Aim(graph, own, later, Price(nats=20), 0.7 * graph.macs(), 0.1, lambda: True)
+    search = PriceSearch(
+        graph, own, later, Price(nats=20).resolve(graph, 100), Target(MACS, 0.7 * graph.macs()), 0.1, lambda: True
+    )
     early, ahead = torch.tensor([1.0, 2.0, 3.0, 40.0, 60.0, 80.0]), torch.full((12,), 50.0)
-    aim.take(early, ahead, 1)
-    torch.testing.assert_close(aim.ranks(early, ahead)["4"], torch.full((12,), 1 - 50 / 40))
-    aim.scale.fill_(1.0)  # 40 and more of curvature stay
+    search.update(early, ahead, 1)
+    torch.testing.assert_close(search.ranks(early, ahead)["4"], torch.full((12,), 1 - 50 / 40))
+    search.scale.fill_(1.0)  # 40 and more of curvature stay
     grown = torch.tensor([0.5, 0.5, 0.5, 120.0, 180.0, 240.0])
-    torch.testing.assert_close(aim.ranks(grown, ahead)["4"], torch.full((12,), 1 - 3 * 50 / 40))
-    assert aim.gates is not None
-    aim.gates.detach()
+    torch.testing.assert_close(search.ranks(grown, ahead)["4"], torch.full((12,), 1 - 3 * 50 / 40))
+    assert search.gates is not None
+    search.gates.detach()
 
 
 def test_what_is_out_of_reach_is_told_before_anything_is_trained() -> None:

@@ -67,7 +67,7 @@ def launch(folder: Path, *extra: str) -> subprocess.Popen[str]:
 
 def stop_after(steps: int, config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run until a signal comes between two steps."""
-    plain, taken = Runner._breathe, 0
+    plain, taken = Runner._between_steps, 0
 
     def stop(self: Runner, signals: Any) -> None:
         nonlocal taken
@@ -77,7 +77,7 @@ def stop_after(steps: int, config: Config, folder: Path, monkeypatch: pytest.Mon
         plain(self, signals)
 
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
-        patched.setattr(Runner, "_breathe", stop)
+        patched.setattr(Runner, "_between_steps", stop)
         start(config, folder, console=quiet())
 
 

@@ -148,7 +148,7 @@ def test_none_takes_a_setting_away() -> None:
         (["prune.epoch=3"], r"prune\.epoch: unknown key; did you mean 'epochs'\?"),
         (["finetun.epochs=3"], r"finetun: unknown key; did you mean 'finetune'\?"),
         (["prune.price={nats=0}"], r"prune\.price\.nats = 0: .*greater than 0"),
-        (["prune.price={nats_per_example=1, nats_per_mmac=2}"], "give nats, nats_per_mmac or nats_per_example"),
+        (["prune.price={nats_per_example=1, nats_per_mmac=2}"], "a price is one of nats, nats_per_mmac"),
         (["prune.observe=0"], r"prune\.observe = 0: .*greater than or equal to 1"),
         (["seed"], r"takes key=value.*'seed'"),
         (["preset=papr"], "no preset 'papr'; did you mean 'paper'"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import pytest
@@ -12,11 +11,11 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler, TensorDataset
 
 from rbprune.data import TensorSource
-from rbprune.errors import DataError, NumericalError
+from rbprune.errors import DataError
 from rbprune.settings.sections import OptimConfig, RuntimeConfig
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import evaluate
-from rbprune.train.objective import check_finite, data_loss, distillation, mistakes
+from rbprune.train.objective import data_loss, distillation, mistakes
 from rbprune.train.optim import learning_rate
 from rbprune.train.phase import Phase
 from rbprune.train.settle import Settling
@@ -114,14 +113,6 @@ def test_labels_out_of_range_are_named() -> None:
         data_loss(F.cross_entropy, torch.zeros(2, 10), torch.tensor([1, 12]), "batch 3")
     with pytest.raises(DataError, match="the loss fails on batch 3"):
         data_loss(F.cross_entropy, torch.zeros(2, 10), torch.zeros(3, dtype=torch.long), "batch 3")
-
-
-def test_nan_is_blamed_on_data_or_training() -> None:
-    check_finite(1.0, torch.zeros(1), "batch 0")
-    with pytest.raises(NumericalError, match="batch 7 contains NaN"):
-        check_finite(math.nan, torch.tensor([1.0, math.nan]), "batch 7")
-    with pytest.raises(NumericalError, match="loss is inf at batch 7; lower the learning rate"):
-        check_finite(math.inf, torch.zeros(2), "batch 7")
 
 
 def test_distillation_is_zero_for_equals_and_matches_its_definition() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from rbprune.graph import ChannelGraph
+from rbprune.graph.cost import COSTS
 from rbprune.logging.console import stage_line
 from rbprune.logging.events import EventLog
 from rbprune.logging.progress import Progress
@@ -18,16 +19,55 @@ from rbprune.logging.tensorboard import TensorBoard
 from rbprune.methods import StageResult
 from rbprune.settings.recipe import to_toml
 from rbprune.settings.sections import Config
-from rbprune.train.phase import PhaseRun
 from rbprune.utils.numbers import score
 
 
-class Journal:
-    """Keeps the log of a run; ``folder`` None keeps it in memory, ``silent`` draws nothing."""
+@dataclass(frozen=True)
+class EpochRecord:
+    """What there is to tell of one epoch. ``metric`` is the unit of ``val_error``, ``dense_epochs`` the cost so far."""
 
-    def __init__(self, folder: Path | None, console: Console, *, silent: bool = False) -> None:
-        self.log = EventLog(folder / "events.jsonl" if folder else None)
-        self.board = TensorBoard(folder / "tb" if folder else None)
+    phase: str
+    stage: int | None
+    epoch: int
+    epochs: int
+    loss: float
+    kl: float
+    lr: float
+    seconds: float
+    images_per_second: float
+    undecided: float | None
+    metric: str
+    val_error: float | None
+    dense_epochs: float
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """What there is to tell of one stage beside its result; ``number`` counts the phases of the run."""
+
+    number: int
+    stage: int
+    stages: int
+    epochs: float
+    settled: bool
+    seconds: float
+    metric: str
+    val_error: float | None
+
+
+class Journal:
+    """Keeps the log of a run. Without ``events`` it stays in memory; ``silent`` draws nothing."""
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        events: Path | None = None,
+        tensorboard: Path | None = None,
+        silent: bool = False,
+    ) -> None:
+        self.log = EventLog(events)
+        self.board = TensorBoard(tensorboard)
         self.progress = Progress(console, enabled=False if silent else None)
         self._console, self._silent = console, silent
 
@@ -58,8 +98,7 @@ class Journal:
             method=config.prune.method,
             seed=config.seed,
             dataset_size=dataset_size,
-            macs=graph.macs(),
-            params=graph.params(),
+            **{name: cost.total(graph) for name, cost in COSTS.items()},
             sites={site.name: site.original for site in graph.sites},
             layers=[asdict(layer) for layer in graph.layers()],
         )
@@ -73,67 +112,42 @@ class Journal:
         """The dense network is ready to be pruned."""
         self.log.write("dense", error_before=error)
 
-    def epoch(self, current: PhaseRun, metric: str, *, val_error: float | None, cost: float) -> None:
+    def epoch(self, record: EpochRecord) -> None:
         """An epoch is over."""
-        phase, meter, stream = current.phase, current.meter, current.stream
-        undecided = None
-        if current.stage is not None:
-            shares = current.stage.undecided()
-            undecided = sum(shares.values()) / len(shares) if shares else None
-        values = {
-            "loss": meter.loss / meter.steps,
-            "kl": meter.kl / meter.steps,
-            "val_error": val_error,
-            "lr": current.learning_rate(current.step - 1),
-            "dense_epochs": cost,
-            "images_per_second": meter.steps * stream.size / stream.steps / max(1e-9, meter.seconds),
-            "undecided": undecided,
-        }
-        epoch, epochs = -(-current.step // stream.steps), -(-current.steps // stream.steps)
-        where = {"phase": phase.kind, "stage": phase.stage, "epoch": epoch, "epochs": epochs}
-        self.log.write("epoch", **where, metric=metric, seconds=meter.seconds, **values)
-        self.board.scalars(len(self.events), **{f"{phase.kind}/{k}": v for k, v in values.items() if v is not None})
-        if phase.stage is None:
-            error = "" if val_error is None else f"  val {metric} {score(val_error, metric)}"
-            self.say(f"{phase.kind} {epoch}/{epochs}  loss {values['loss']:.4f}{error}  ({meter.seconds:.0f} s)")
+        self.log.write("epoch", **asdict(record))
+        shown = ("loss", "kl", "val_error", "lr", "dense_epochs", "images_per_second", "undecided")
+        self.board.scalars(len(self.events), **{f"{record.phase}/{name}": getattr(record, name) for name in shown})
+        if record.stage is None:
+            error = (
+                "" if record.val_error is None else f"  val {record.metric} {score(record.val_error, record.metric)}"
+            )
+            where = f"{record.phase} {record.epoch}/{record.epochs}"
+            self.say(f"{where}  loss {record.loss:.4f}{error}  ({record.seconds:.0f} s)")
 
-    def stage(
-        self,
-        current: PhaseRun,
-        result: StageResult,
-        graph: ChannelGraph,
-        *,
-        stages: int,
-        dense: tuple[int, int],
-        metric: str,
-        val_error: float | None,
-        seconds: float,
-    ) -> None:
-        """A stage is over and its channels are gone."""
-        macs, params = graph.macs(), graph.params()
+    def stage(self, record: StageRecord, result: StageResult, graph: ChannelGraph, dense: dict[str, float]) -> None:
+        """A stage is over and its channels are gone; ``dense`` is what the dense network costs, by name of the cost."""
+        costs = {name: cost.total(graph) for name, cost in COSTS.items()}
         event = self.log.write(
             "stage",
-            stage=current.phase.stage,
-            stages=stages,
+            stage=record.stage,
+            stages=record.stages,
             sites=list(result.channels),
             channels={name: list(pair) for name, pair in result.channels.items()},
             diagnostic=result.diagnostic,
             values={name: [round(v, 5) for v in value.tolist()] for name, value in result.values.items()},
             undecided=result.undecided,
             price={name: list(pair) for name, pair in result.price.items()},
-            epochs=current.step / current.stream.steps,
-            settled=current.settled,
+            epochs=record.epochs,
+            settled=record.settled,
             guarded=result.guarded,
             notes=result.notes,
-            macs=macs,
-            params=params,
-            macs_ratio=dense[0] / macs,
-            params_ratio=dense[1] / params,
-            val_error=val_error,
-            metric=metric,
-            seconds=seconds,
+            **costs,
+            **{f"{name}_ratio": dense[name] / now for name, now in costs.items()},
+            val_error=record.val_error,
+            metric=record.metric,
+            seconds=record.seconds,
         )
-        self.board.values(current.phase.number, result.diagnostic, result.values)
+        self.board.values(record.number, result.diagnostic, result.values)
         self.say(stage_line(event))
 
     def done(self, summary: dict[str, Any], graph: ChannelGraph) -> None:

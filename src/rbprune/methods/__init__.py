@@ -1,21 +1,24 @@
 """Pruning methods: which sites when, how a channel is judged."""
 
-from rbprune.methods.channel_factor import Law
+from rbprune.methods.channel_factor import ChannelFactor
 from rbprune.methods.price import Price
-from rbprune.methods.registry import METHODS, Method, find_method, register_method, schedule
-from rbprune.methods.stage import GateStage, Settings, Stage, StageResult, Verdict
+from rbprune.methods.registry import METHODS, Method, find_method, register_method, schedule_sites
+from rbprune.methods.settings import PruningSettings, StageContext
+from rbprune.methods.stage import GateStage, Stage
+from rbprune.methods.verdict import StageResult, Verdict
 
 __all__ = [
     "METHODS",
+    "ChannelFactor",
     "GateStage",
-    "Law",
     "Method",
     "Price",
-    "Settings",
+    "PruningSettings",
     "Stage",
+    "StageContext",
     "StageResult",
     "Verdict",
     "find_method",
     "register_method",
-    "schedule",
+    "schedule_sites",
 ]

@@ -18,8 +18,10 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from rbprune.bayes import horseshoe, jeffreys
 from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.channel_factor import Law
-from rbprune.methods.stage import GateStage, Settings, Verdict
+from rbprune.methods.channel_factor import ChannelFactor
+from rbprune.methods.settings import StageContext
+from rbprune.methods.stage import GateStage
+from rbprune.methods.verdict import Verdict
 
 _CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 _TINY = 1e-8
@@ -80,8 +82,8 @@ class _BCStage(GateStage):
 
     options = ("kl_weight",)
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
         layers: dict[str, nn.Module] = {}
         for site in self.sites:
             for name in site.consumers:
@@ -95,34 +97,34 @@ class _BCStage(GateStage):
                     )
                 layers[name] = layer
         self.weights = GaussianWeights(layers)
-        self.module = nn.ModuleDict({"law": self.law, "weights": self.weights})
+        self.module = nn.ModuleDict({"factors": self.factors, "weights": self.weights})
 
     def penalty(self) -> Tensor:
         weight = self.settings.options.get("kl_weight", 1.0)
-        return weight * (self.kl_of_scales() + self.weights.kl()) / self.settings.dataset_size
+        return weight * (self.kl_of_scales() + self.weights.kl()) / self.context.dataset_size
 
     def kl_of_scales(self) -> Tensor:
         """KL of the scales from their prior."""
         raise NotImplementedError
 
-    def after_step(self) -> None:
+    def clamp(self) -> None:
         self.weights.clamp_()
-        for logvar in self.law.logvars():
+        for logvar in self.factors.logvars():
             horseshoe.clamp_(logvar)
 
-    law: Any
+    factors: Any
 
     def verdicts(self, values: Tensor, threshold: float) -> dict[str, Verdict]:
         """Channels whose value reaches the threshold go; the others fold their mean."""
-        parts = [self.split(t.detach()) for t in (values, values >= threshold, self.law.mean())]
+        parts = [self.split(t.detach()) for t in (values, values >= threshold, self.factors.mean())]
         return {name: Verdict(*(part[name] for part in parts)) for name in self.names}
 
-    def let_go(self) -> None:
-        super().let_go()
+    def detach(self) -> None:
+        super().detach()
         self.weights.detach()
 
 
-class HorseshoeLaw(Law):
+class HorseshoeScale(ChannelFactor):
     """z_i = sqrt(s_a s_b a_i b_i), log-normal; one s_a and s_b per site."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -159,20 +161,20 @@ class HorseshoeStage(_BCStage):
 
     diagnostic = "var z - mu z"
     THRESHOLD = 3.0
-    law: HorseshoeLaw
+    factors: HorseshoeScale
 
-    def make_law(self, channels: int) -> HorseshoeLaw:
-        return HorseshoeLaw([site.channels for site in self.sites])
+    def make_factors(self, channels: int) -> HorseshoeScale:
+        return HorseshoeScale([site.channels for site in self.sites])
 
     def kl_of_scales(self) -> Tensor:
-        return horseshoe.kl_scales(list(self.law.mu), list(self.law.logvar))
+        return horseshoe.kl_scales(list(self.factors.mu), list(self.factors.logvar))
 
     def judge(self) -> dict[str, Verdict]:
         threshold = self.THRESHOLD if self.settings.threshold is None else self.settings.threshold
-        return self.verdicts(horseshoe.redundancy(*self.law.moments()), threshold)
+        return self.verdicts(horseshoe.redundancy(*self.factors.moments()), threshold)
 
 
-class JeffreysLaw(Law):
+class JeffreysScale(ChannelFactor):
     """z ~ N(mu, exp logvar)."""
 
     def __init__(self, channels: int) -> None:
@@ -195,14 +197,14 @@ class JeffreysStage(_BCStage):
     """BC-GNJ; a channel goes when log alpha reaches the threshold."""
 
     diagnostic = "log alpha"
-    law: JeffreysLaw
+    factors: JeffreysScale
 
-    def make_law(self, channels: int) -> JeffreysLaw:
-        return JeffreysLaw(channels)
+    def make_factors(self, channels: int) -> JeffreysScale:
+        return JeffreysScale(channels)
 
     def kl_of_scales(self) -> Tensor:
-        return jeffreys.kl(jeffreys.log_alpha(self.law.mu, self.law.logvar)).sum()
+        return jeffreys.kl(jeffreys.log_alpha(self.factors.mu, self.factors.logvar)).sum()
 
     def judge(self) -> dict[str, Verdict]:
         threshold = jeffreys.THRESHOLD if self.settings.threshold is None else self.settings.threshold
-        return self.verdicts(jeffreys.log_alpha(self.law.mu, self.law.logvar), threshold)
+        return self.verdicts(jeffreys.log_alpha(self.factors.mu, self.factors.logvar), threshold)

@@ -14,7 +14,7 @@ _MOST_SHAPES = 32
 """Of tensors whose memory is kept for the next step."""
 
 
-class Law(nn.Module):
+class ChannelFactor(nn.Module):
     """What multiplies each channel while a method decides about it: a number, or a distribution."""
 
     def draw(self, rows: int) -> Tensor | None:
@@ -27,7 +27,7 @@ class Law(nn.Module):
 
 
 class Gates:
-    """Multiplies a law's factors on the channels of some sites, at the input of every consumer.
+    """Multiplies factors on the channels of some sites, at the input of every consumer.
 
     In training (with ``always`` in evaluation too) one draw is made per example, or per batch, and forward
     pass, and all consumers of a channel see the same one; otherwise the factor is its mean. Attached by hooks, so
@@ -38,12 +38,12 @@ class Gates:
         self,
         graph: ChannelGraph,
         sites: list[Site],
-        law: Law,
+        factors: ChannelFactor,
         *,
         per: Literal["example", "batch"] = "example",
         always: bool = False,
     ) -> None:
-        self.law, self.per, self.always = law, per, always
+        self.factors, self.per, self.always = factors, per, always
         self._sizes = [site.channels for site in sites]
         self._names = [site.name for site in sites]
         self.scratch: dict[Any, Tensor] = {}
@@ -73,7 +73,7 @@ class Gates:
         training = training or self.always
         rows = 0 if not training else batch if self.per == "example" else 1
         if rows not in self._drawn or not training:
-            drawn = self.law.draw(rows) if rows else self.law.mean()
+            drawn = self.factors.draw(rows) if rows else self.factors.mean()
             # split, not sliced: one backward step for all sites instead of a zero-filled gradient for each
             parts = () if drawn is None else drawn.view(-1, sum(self._sizes)).split(self._sizes, dim=1)
             self._drawn[rows] = dict(zip(self._names, parts, strict=True)) if parts else None

@@ -1,4 +1,4 @@
-"""How much to cut: down to a number of MACs, along a ranking."""
+"""How much to cut: down to a target for some cost, along a ranking."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ from torch import Tensor
 
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
+from rbprune.graph.cost import amount
+from rbprune.methods.settings import Target
 
-LEAST = 0.1
-"""The share of its channels that every site keeps by default when a ranking is followed down to a number of MACs."""
 
-
-def match_macs(
-    graph: ChannelGraph, values: Mapping[str, Tensor], macs: float, least: float = LEAST
-) -> dict[str, Tensor]:
-    """Which channels go so that no more than ``macs`` are left: those of the highest values over all sites.
+def cut_to_target(graph: ChannelGraph, values: Mapping[str, Tensor], target: Target, least: float) -> dict[str, Tensor]:
+    """Which channels go so that no more than the target is left: those of the highest values over all sites.
 
     As few as that needs. Every site keeps the share ``least`` of its channels, those of the lowest values, and at least
-    one: a ranking that knows nothing of cost would else empty a cheap layer before the MACs have fallen.
+    one: a ranking that knows nothing of cost would else empty a cheap layer before the cost has fallen.
     """
-    macs *= 1 + 1e-9  # what is just reached is reached
+    cost, limit = target.cost, target.limit * (1 + 1e-9)  # what is just reached is reached
     names = list(values)
     sizes = [len(values[name]) for name in names]
     flat = torch.cat([values[name].detach().cpu().double() for name in names])
@@ -37,32 +34,33 @@ def match_macs(
         return dict(zip(names, gone.split(sizes), strict=True))
 
     def left(number: int) -> float:
-        return graph.macs_without({name: int(gone.sum()) for name, gone in cut(number).items()})
+        return cost.without(graph, {name: int(gone.sum()) for name, gone in cut(number).items()})
 
-    if (least_macs := left(len(ranked))) > macs:
-        ratio = math.floor(100 * graph.macs() / least_macs) / 100
+    if (reachable := left(len(ranked))) > limit:
+        ratio = math.floor(100 * cost.total(graph) / reachable) / 100
         raise ConfigError(
-            f"a network of {macs / 1e6:.3g} M MACs is out of reach: {least_macs / 1e6:.3g} M ({ratio:g}x fewer) are "
+            f"a network of {amount(cost, limit)} is out of reach: {reachable / 1e6:.3g} M ({ratio:g}x fewer) are "
             f"left when every layer that may be cut keeps {least:.0%} of its channels, and at least one; ask for less "
-            f"(prune.macs_ratio) or let layers keep less (prune.least = {least:g})"
+            f"(prune.{cost.name}_ratio) or let layers keep less (prune.least = {least:g})"
         )
     low, high = 0, len(ranked)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if left(middle) <= macs else (middle + 1, high)
+        low, high = (low, middle) if left(middle) <= limit else (middle + 1, high)
     return cut(low)
 
 
-def boundary(graph: ChannelGraph, values: Mapping[str, Tensor], macs: float, least: float = LEAST) -> float:
-    """The value above which channels go in ``match_macs``: that of the last one that goes, or of the first that would.
+def boundary(graph: ChannelGraph, values: Mapping[str, Tensor], target: Target, least: float) -> float:
+    """The value above which channels go in ``cut_to_target``: that of the last one that goes, or the first that would.
 
     >>> import torch
     >>> from rbprune import trace
+    >>> from rbprune.graph.cost import MACS
     >>> graph = trace(torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Linear(4, 2)), torch.zeros(1, 2))
-    >>> boundary(graph, {"0": torch.tensor([0.125, 0.5, 0.375, 0.25])}, macs=8)
+    >>> boundary(graph, {"0": torch.tensor([0.125, 0.5, 0.375, 0.25])}, Target(MACS, 8), least=0.1)
     0.375
     """
-    gone = torch.cat(list(match_macs(graph, values, macs, least).values()))
+    gone = torch.cat(list(cut_to_target(graph, values, target, least).values()))
     flat = torch.cat([value.detach().cpu().double() for value in values.values()])
     return float(flat[gone].min() if bool(gone.any()) else flat.max())
 
@@ -75,16 +73,16 @@ def _lowest(values: Tensor, share: float) -> Tensor:
     return lowest
 
 
-def share_for(graph: ChannelGraph, names: list[str], macs: float, least: float = LEAST) -> dict[str, float]:
-    """The same share of the channels of each site, so large that no more than ``macs`` are left."""
-    ranks = {name: within(torch.arange(graph[name].channels)) for name in names}
-    return {name: float(gone.double().mean()) for name, gone in match_macs(graph, ranks, macs, least).items()}
+def equal_shares(graph: ChannelGraph, names: list[str], target: Target, least: float) -> dict[str, float]:
+    """The same share of the channels of each site, so large that no more than the target is left."""
+    ranks = {name: rank_within_site(torch.arange(graph[name].channels)) for name in names}
+    return {name: float(gone.double().mean()) for name, gone in cut_to_target(graph, ranks, target, least).items()}
 
 
-def within(values: Tensor) -> Tensor:
+def rank_within_site(values: Tensor) -> Tensor:
     """Each value's rank in its own site, from just above 0 to 1: the same bound then cuts the same share everywhere.
 
-    >>> within(torch.tensor([5.0, -1.0, 7.0, 6.0]))
+    >>> rank_within_site(torch.tensor([5.0, -1.0, 7.0, 6.0]))
     tensor([0.5000, 0.2500, 1.0000, 0.7500], dtype=torch.float64)
     """
     order = values.argsort(stable=True)

@@ -13,8 +13,9 @@ from rbprune.graph import ChannelGraph
 from rbprune.graph.sites import Part
 from rbprune.methods.numerics import lasso, reconstruct
 from rbprune.methods.numerics.patches import at, patches, places
-from rbprune.methods.stage import Settings, Verdict
+from rbprune.methods.settings import StageContext
 from rbprune.methods.thinet import ReconstructionStage
+from rbprune.methods.verdict import Verdict
 
 
 class _Samples:
@@ -51,17 +52,19 @@ class CPStage(ReconstructionStage):
 
     needs_dense = True
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
         self.samples = []
         for part in self.parts:
             weight = graph.module(part.owner).weight
             assert isinstance(weight, Tensor)
             self.samples.append(_Samples(part, weight[0].numel(), graph.outputs(part.owner)))
 
-    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
+    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any) -> None:
+        self._observed = True
+        dense = self.context.dense
         if dense is None:
-            raise ConfigError("cp compares with the network before any cut; give observe(..., dense=a copy of it)")
+            raise ConfigError("cp compares with the network before any cut; set pruner.dense to a copy of it")
         layers = dict(dense.named_modules())
         handles = [self.graph.module(s.part.owner).register_forward_hook(s.read) for s in self.samples]
         handles += [layers[s.part.owner].register_forward_hook(s.wanted) for s in self.samples]

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from rbprune.errors import ConfigError, UnprunableError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.channel_factor import Law
+from rbprune.graph.cost import amount
+from rbprune.methods.channel_factor import ChannelFactor
 from rbprune.methods.numerics.proximal import SCALE_INIT, apg_step
-from rbprune.methods.stage import GateStage, Settings, Stage, Verdict
+from rbprune.methods.settings import StageContext
+from rbprune.methods.stage import GateStage, Stage
+from rbprune.methods.verdict import Verdict
 
 
-class ScaleLaw(Law):
+class TrainedScale(ChannelFactor):
     """A plain factor lambda per channel."""
 
     def __init__(self, channels: int) -> None:
@@ -53,26 +56,36 @@ class _Sparse(Stage):
     """Scales that become exactly 0."""
 
     options = ("gamma",)
+    _proximal: torch.optim.Optimizer | None = None
 
-    def param_groups(self, lr: float, rate_lr: float, **options: Any) -> list[dict[str, Any]]:
-        """Of the weights alone: the scales need the optimizer that makes them sparse, ``stage.optimizer(rate_lr)``."""
+    def param_groups(self, lr: float, rate_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
+        """Of the weights alone: no other optimizer makes scales sparse, so the stage steps its own after them."""
+        self._proximal = self.optimizer(self.settings.step_size if rate_lr is None else rate_lr)
         return super().param_groups(lr, rate_lr, **options)[:1]
+
+    def after_step(self) -> None:
+        if self._proximal is not None:
+            self._proximal.step()
+            self._proximal.zero_grad(set_to_none=True)
+
+    def trains_itself(self) -> bool:
+        return False
 
 
 class DDSStage(_Sparse, GateStage):
     """Channels whose scale is exactly 0 go, the others fold it. ``gamma`` (1e-3) is the weight of the L1 penalty."""
 
     diagnostic = "minus lambda"
-    law: ScaleLaw
+    factors: TrainedScale
 
-    def make_law(self, channels: int) -> ScaleLaw:
-        return ScaleLaw(channels)
+    def make_factors(self, channels: int) -> TrainedScale:
+        return TrainedScale(channels)
 
     def optimizer(self, lr: float) -> torch.optim.Optimizer:
-        return AcceleratedProximal(self.law.parameters(), lr, self.settings.options.get("gamma", 1e-3))
+        return AcceleratedProximal(self.factors.parameters(), lr, self.settings.options.get("gamma", 1e-3))
 
     def judge(self) -> dict[str, Verdict]:
-        scales = self.split(self.law.scale.detach())
+        scales = self.split(self.factors.scale.detach())
         return {name: Verdict(-scale, scale == 0, scale) for name, scale in scales.items()}
 
 
@@ -86,13 +99,13 @@ class DDSBlocksStage(_Sparse):
     diagnostic = "minus lambda"
     cuts_itself = True
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
         inside = {site.block for site in self.sites if site.residual == "inside" and site.block}
         self.blocks = [name for name, last in graph.blocks.items() if name in inside and self._affine(last)]
         if not self.blocks:
             raise UnprunableError("dds-blocks finds no residual block whose shortcut is the identity; try method='dds'")
-        self.module = self.law = ScaleLaw(len(self.blocks)).to(next(graph.model.parameters()).device)
+        self.module = self.factors = TrainedScale(len(self.blocks)).to(next(graph.model.parameters()).device)
         self._handles = [
             graph.module(graph.blocks[name]).register_forward_hook(self._hook(number))
             for number, name in enumerate(self.blocks)
@@ -103,15 +116,15 @@ class DDSBlocksStage(_Sparse):
 
     def _hook(self, number: int) -> Callable[..., Tensor]:
         def scale(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-            return output * self.law.scale[number].to(output.dtype)
+            return output * self.factors.scale[number].to(output.dtype)
 
         return scale
 
     def optimizer(self, lr: float) -> torch.optim.Optimizer:
-        return AcceleratedProximal(self.law.parameters(), lr, self.settings.options.get("gamma", 0.01))
+        return AcceleratedProximal(self.factors.parameters(), lr, self.settings.options.get("gamma", 0.01))
 
     def judge(self) -> dict[str, Verdict]:
-        scales = dict(zip(self.blocks, self.law.scale.detach().cpu().tolist(), strict=True))
+        scales = dict(zip(self.blocks, self.factors.scale.detach().cpu().tolist(), strict=True))
         self._gone = self._dead(scales)
         verdicts = {}
         for site in self.sites:
@@ -123,27 +136,29 @@ class DDSBlocksStage(_Sparse):
     def _dead(self, scales: dict[str, float]) -> set[str]:
         """Blocks of scale 0; or, where the MACs are given, as many of the smallest as that needs."""
         ranked = sorted(scales, key=scales.__getitem__)
-        if self.settings.macs is None:
+        if self.context.target is None:
             return {name for name in ranked if scales[name] == 0}
+        target = self.context.target
         for count in range(len(ranked) + 1):
             gone = set(ranked[:count])
             counts = {site.name: site.channels - 1 for site in self.sites if site.block in gone}
-            left = self.graph.macs_without(counts)
-            if left <= self.settings.macs:
+            left = target.cost.without(self.graph, counts)
+            if left <= target.limit:
                 return gone
         raise ConfigError(
-            f"a network of {self.settings.macs / 1e6:.3g} M MACs is out of reach: {left / 1e6:.3g} M are left without "
-            "any of the blocks whose shortcut is the identity; ask for less (prune.macs_ratio) or try method='dds'"
+            f"a network of {amount(target.cost, target.limit)} is out of reach: {left / 1e6:.3g} M are left without "
+            "any of the blocks whose shortcut is the identity; ask for less "
+            f"(prune.{target.cost.name}_ratio) or try method='dds'"
         )
 
     def before_cut(self, gone: dict[str, Tensor]) -> None:
         with torch.no_grad():
             for number, name in enumerate(self.blocks):
                 last = self.graph.module(self.graph.blocks[name])
-                factor = 0.0 if name in self._gone else float(self.law.scale[number])
+                factor = 0.0 if name in self._gone else float(self.factors.scale[number])
                 for parameter in last.parameters(recurse=False):
                     parameter.mul_(factor)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         for handle in self._handles:
             handle.remove()

@@ -1,4 +1,4 @@
-"""The price that leads to a number of MACs, found while the rates are: nobody has to guess it."""
+"""The price that leads to a target, found while the rates are: nobody has to guess it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from torch import Tensor
 
 from rbprune.bayes import dirac
 from rbprune.graph import ChannelGraph, Site
-from rbprune.methods.channel_factor import Gates, Law
+from rbprune.methods.channel_factor import ChannelFactor, Gates
 from rbprune.methods.cost_target import boundary
-from rbprune.methods.price import Price
+from rbprune.methods.curvature import RunningCurvature
+from rbprune.methods.price import ChannelPrices
+from rbprune.methods.settings import Target
 
 FIRST = 3
-"""After so many looks the curvature is still that of a network without much noise."""
+"""After so many updates the curvature is still that of a network without much noise."""
 PULL = 0.2
-"""How far the price goes to its new value with each look."""
+"""How far the price goes to its new value with each update."""
 _CHEAPEST = 1e-6
 """Of the given price; less than nothing cannot be asked for where dead channels alone bring what is needed."""
 
 
-class Aim(Law):
-    """Ranks the channels of later sites beside those of the stage, and scales the price to where the MACs are reached.
+class PriceSearch(ChannelFactor):
+    """Ranks the channels of later sites beside those of the stage, and scales the price to where the target is reached.
 
-    Later sites get factors of exactly 1, which change nothing, so that a look sees their curvature too: how they would
-    rank if they were judged today. When their own turn comes, noise on the redundant channels will make the others more
-    needed than they look today. By how much is told by the stage's own channels, which are going through it.
+    Later sites get factors of exactly 1, which change nothing, so that an update sees their curvature too: how they
+    would rank if they were judged today. When their own turn comes, noise on the redundant channels will make the
+    others more needed than they look today. By how much is told by the stage's own channels, which are going through
+    it.
     """
 
     def __init__(
@@ -34,43 +37,43 @@ class Aim(Law):
         graph: ChannelGraph,
         own: Sequence[Site],
         later: Sequence[Site],
-        price: Price,
-        macs: float,
+        prices: ChannelPrices,
+        target: Target,
         least: float,
-        looks_next: Callable[[], bool],
+        update_is_due: Callable[[], bool],
     ) -> None:
         super().__init__()
-        self.graph, self.own, self.later, self.macs, self.least = graph, own, later, macs, least
-        self.nats = torch.cat([price.of(graph, site) for site in (*own, *later)])
-        self._looks_next = looks_next
+        self.graph, self.own, self.later, self.target, self.least = graph, own, later, target, least
+        self.nats = torch.cat([prices.of(graph, site) for site in (*own, *later)])
+        self._update_is_due = update_is_due
         self.drawn: Tensor | None = None
-        self.curvature: Tensor
+        self.curvature = RunningCurvature(sum(site.channels for site in later))
         self.first: Tensor
         self.scale: Tensor
-        self.register_buffer("curvature", torch.zeros(sum(site.channels for site in later)))
         self.register_buffer("first", torch.zeros(sum(site.channels for site in own)))
         self.register_buffer("scale", torch.zeros(()))
         self.gates = Gates(graph, list(later), self) if later else None
 
     @property
-    def factor(self) -> Tensor:
+    def price_factor(self) -> Tensor:
         """How many times the given price; 1 before anything was seen."""
         return torch.where(self.scale > 0, self.scale, 1.0)
 
     def draw(self, rows: int) -> Tensor | None:
         self.drawn = None
-        if torch.is_grad_enabled() and self._looks_next():
-            self.drawn = torch.ones(rows, len(self.curvature), device=self.curvature.device, requires_grad=True)
+        if torch.is_grad_enabled() and self._update_is_due():
+            size = len(self.curvature.running)
+            self.drawn = torch.ones(rows, size, device=self.scale.device, requires_grad=True)
         return self.drawn
 
     def mean(self) -> None:
         return None
 
-    def take(self, own: Tensor, later: Tensor, looks: int) -> None:
-        """Scale the price to what the curvatures say after another look."""
-        if looks <= FIRST:
+    def update(self, own: Tensor, later: Tensor, updates: int) -> None:
+        """Scale the price to what the curvatures say after another update of them."""
+        if updates <= FIRST:
             self.first.copy_(own)
-        wanted = max(_CHEAPEST, 1 - boundary(self.graph, self.ranks(own, later), self.macs, self.least))
+        wanted = max(_CHEAPEST, 1 - boundary(self.graph, self.ranks(own, later), self.target, self.least))
         before = float(self.scale) or wanted
         self.scale.fill_(before ** (1 - PULL) * wanted**PULL)
 
@@ -86,3 +89,8 @@ class Aim(Law):
         stay = own.cpu() * dirac.eps2_from_nats(self.nats[: len(own)]) >= self.scale.cpu()
         before, now = float(self.first.cpu()[stay].sum()), float(own.cpu()[stay].sum())
         return max(1.0, now / before) if before > 0 else 1.0
+
+    def detach(self) -> None:
+        """Take the factors off the model."""
+        if self.gates is not None:
+            self.gates.detach()

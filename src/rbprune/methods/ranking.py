@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +10,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph, Site
-from rbprune.methods.channel_factor import Gates, Law
-from rbprune.methods.cost_target import within
+from rbprune.methods.channel_factor import ChannelFactor, Gates
+from rbprune.methods.cost_target import rank_within_site
 from rbprune.methods.numerics import importance
-from rbprune.methods.stage import Settings, Stage, Verdict
-from rbprune.utils.inputs import call
-from rbprune.utils.modes import evaluating
+from rbprune.methods.settings import StageContext
+from rbprune.methods.stage import Stage
+from rbprune.methods.verdict import Verdict
 
 
 class RankStage(Stage):
@@ -38,7 +37,7 @@ class RankStage(Stage):
         verdicts = {}
         for site in self.sites:
             value = -self.score(site).detach().cpu().double()
-            value = within(value) if self.uniform else value
+            value = rank_within_site(value) if self.uniform else value
             verdicts[site.name] = Verdict(value, torch.zeros(len(value), dtype=torch.bool))
         return verdicts
 
@@ -78,15 +77,15 @@ class Random(RankStage):
 
     uniform = True
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
         self._scores = {site.name: torch.rand(site.channels) for site in self.sites}
 
     def score(self, site: Site) -> Tensor:
         return self._scores[site.name]
 
 
-class _Ones(Law):
+class UnitFactor(ChannelFactor):
     """Factors that are all 1: only their gradient is of interest."""
 
     def __init__(self, channels: int) -> None:
@@ -94,7 +93,10 @@ class _Ones(Law):
         self.one = nn.Parameter(torch.ones(channels))
         self.drawn: Tensor | None = None
 
-    def draw(self, rows: int) -> Tensor:
+    def draw(self, rows: int) -> Tensor | None:
+        self.drawn = None
+        if not torch.is_grad_enabled():
+            return None
         self.drawn = self.one.expand(rows, -1).clone()
         self.drawn.retain_grad()
         return self.drawn
@@ -111,24 +113,21 @@ class Taylor(RankStage):
 
     observes = True
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
         self._scores = torch.zeros(sum(site.channels for site in self.sites))
+        self.factors = UnitFactor(len(self._scores)).to(next(graph.model.parameters()).device)
+        self.gates = Gates(graph, self.sites, self.factors, always=True)
 
-    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
-        model = self.graph.model
-        law = _Ones(len(self._scores)).to(next(model.parameters()).device)
-        gates = Gates(self.graph, self.sites, law, always=True)
-        try:
-            with evaluating(model):
-                for inputs, targets in batches:
-                    outputs = call(model, inputs)
-                    loss_fn(outputs, targets).backward()
-                    assert law.drawn is not None and law.drawn.grad is not None
-                    self._scores += law.drawn.grad.abs().mean(0).cpu() * len(law.drawn)
-        finally:
-            gates.detach()
-            model.zero_grad(set_to_none=True)
+    def before_step(self) -> None:
+        drawn = self.factors.drawn
+        if drawn is not None and drawn.grad is not None:
+            self._observed = True
+            self._scores += drawn.grad.abs().mean(0).cpu() * len(drawn)
+            self.factors.one.grad = self.factors.drawn = None
+
+    def detach(self) -> None:
+        self.gates.detach()
 
     def score(self, site: Site) -> Tensor:
         return importance.normalised(self.split(self._scores)[site.name])

@@ -1,7 +1,11 @@
-"""Recursive Bayesian Pruning, and its ablation and residual variant: Gaussian channel noise, Dirac-like prior."""
+"""Recursive Bayesian Pruning, and its ablation and residual variant: Gaussian channel noise, Dirac-like prior.
+
+Yuefu Zhou, Ya Zhang, Yanfeng Wang, Qi Tian: Accelerate CNN via Recursive Bayesian Pruning, ICCV 2019.
+"""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -10,30 +14,29 @@ from torch import Tensor, nn
 from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.channel_factor import Law
-from rbprune.methods.price_search import Aim
-from rbprune.methods.stage import GateStage, Settings, Verdict
-from rbprune.utils import processes
+from rbprune.methods import curvature
+from rbprune.methods.channel_factor import ChannelFactor
+from rbprune.methods.curvature import RunningCurvature, distance_from_softmax, softmax_direction
+from rbprune.methods.price_search import PriceSearch
+from rbprune.methods.settings import PruningSettings, StageContext
+from rbprune.methods.stage import GateStage
+from rbprune.methods.verdict import Verdict
 
-MEMORY, EVERY = 0.95, 2
-"""How much of the curvature's running mean a look leaves, and after how many steps there is one."""
-
+THRESHOLD = 0.5
+"""The paper's T: a channel of a higher rate goes."""
 UNDECIDED = (0.1, 0.9)
 """A rate in this range is near neither 0 nor 1."""
 
 
-class DiracLaw(Law):
+class DiracNoise(ChannelFactor):
     """theta ~ N(1 - r, r (1 - r)) with one rate r per channel."""
 
     def __init__(self, channels: int, rate: float) -> None:
         super().__init__()
         self.rate = nn.Parameter(torch.full((channels,), rate))
-        self.curvature: Tensor
-        self.looks: Tensor
-        self.steps: Tensor
-        self.register_buffer("curvature", torch.zeros(channels))
-        self.register_buffer("looks", torch.zeros(()))
-        self.register_buffer("steps", torch.zeros(()))
+        self.curvature = RunningCurvature(channels)
+        self.passes = 0
+        """Training steps so far in which the curvature might have been updated."""
         self.drawn: Tensor | None = None
 
     def draw(self, rows: int) -> Tensor:
@@ -45,10 +48,17 @@ class DiracLaw(Law):
     def mean(self) -> Tensor:
         return 1 - self.rate
 
-    @property
-    def looks_next(self) -> bool:
-        """Whether there will be a look in the step that is about to begin."""
-        return int(self.steps) % EVERY == 0
+    def update_is_due(self) -> bool:
+        """Whether the curvature will be updated in the step that is about to begin."""
+        return self.passes % curvature.EVERY == 0
+
+    def get_extra_state(self) -> Tensor:
+        """The number of passes, kept out of the device's memory: a step must not wait for it."""
+        return torch.tensor(self.passes)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take up what ``get_extra_state`` gave."""
+        self.passes = int(state)
 
 
 class DiracStage(GateStage):
@@ -56,150 +66,165 @@ class DiracStage(GateStage):
 
     diagnostic = "rate"
     options = ("kl_weight",)
-    law: DiracLaw
+    infers_rates = True
+    factors: DiracNoise
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        self.threshold = 0.5 if settings.threshold is None else settings.threshold
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        settings = context.settings
+        self.threshold = THRESHOLD if settings.threshold is None else settings.threshold
         if not 0 < self.threshold < 1:
             raise ConfigError(f"prune.threshold is a rate between 0 and 1; {self.threshold} is not")
-        self.fixed_point = settings.rates == "fixed-point"
+        self.fixed_point = settings.rates != "adam"
         if self.fixed_point and (settings.noise or self.per) == "batch":
             raise ConfigError("prune.rates='fixed-point' looks at single examples: it needs prune.noise='example'")
-        super().__init__(graph, names, settings, remember=remember)
+        super().__init__(graph, names, context, remember=remember)
         self.kl_weight = settings.options.get("kl_weight", 1.0)
+        self.step_size = settings.step_size
         self._outputs: Any = None
-        self._seeing = graph.model.register_forward_hook(self._see) if self.fixed_point else None
-        nats = torch.cat([settings.price.of(graph, site) for site in self.sites])
-        self.given = dirac.eps2_from_nats(nats).to(self.law.rate.device)
+        self._softmax_distance: Tensor | None = None
+        self._output_hook = graph.model.register_forward_hook(self._keep_outputs) if self.fixed_point else None
+        nats = torch.cat([context.prices.of(graph, site) for site in self.sites])
+        self.given = dirac.eps2_from_nats(nats).to(self.factors.rate.device)
         """eps^2 of the price as it was given."""
-        self.aim: Aim | None = None
-        if self.fixed_point and settings.macs is not None:
-            later, looks = [graph[name] for name in settings.later], lambda: self.law.looks_next
-            self.aim = Aim(graph, self.sites, later, settings.price, settings.macs, settings.least, looks)
-            self.law.add_module("aim", self.aim.to(self.law.rate.device))
+        self.search: PriceSearch | None = None
+        if self.fixed_point and context.target is not None:
+            later, due = [graph[name] for name in context.later], self.factors.update_is_due
+            search = PriceSearch(graph, self.sites, later, context.prices, context.target, settings.least, due)
+            self.search = search.to(self.factors.rate.device)
+            self.factors.add_module("search", self.search)
 
     @property
     def eps2(self) -> Tensor:
-        """Of the price as it was given, or of so many times that as the MACs need."""
-        return self.given if self.aim is None else self.given / self.aim.factor
+        """Of the price as it was given, or of so many times that as the target needs."""
+        return self.given if self.search is None else self.given / self.search.price_factor
 
     @property
     def finds_price(self) -> bool:
-        return self.aim is not None
+        return self.search is not None
 
     @classmethod
-    def aims(cls, rates: str) -> bool:
-        return rates == "fixed-point"
+    def can_target(cls, settings: PruningSettings) -> bool:
+        return settings.rates != "adam"
 
     @classmethod
-    def beside(cls, settings: Settings) -> float:
-        """A look is at most a third of a step: one backward pass, to the noise and not to the weights."""
-        return 1 / 3 / EVERY if settings.rates == "fixed-point" else 0.0
+    def step_overhead(cls, settings: PruningSettings) -> float:
+        return curvature.OVERHEAD if settings.rates != "adam" else 0.0
 
-    def make_law(self, channels: int) -> DiracLaw:
-        return DiracLaw(channels, self.settings.rate_init)
+    def make_factors(self, channels: int) -> DiracNoise:
+        return DiracNoise(channels, self.settings.rate_init)
+
+    def trains_itself(self) -> bool:
+        return self.fixed_point
 
     @property
     def rates(self) -> dict[str, Tensor]:
         """The rates r of each site, as they are now."""
-        return self.split(self.law.rate.detach())
+        return self.split(self.factors.rate.detach())
 
     def penalty(self) -> Tensor:
         """sum_c KL(q(theta_c) || p(theta_c)) / N."""
-        return self.kl_weight * dirac.kl(self.law.rate, self.eps2).sum() / self.settings.dataset_size
+        return self.kl_weight * dirac.kl(self.factors.rate, self.eps2).sum() / self.context.dataset_size
 
     def optimizer(self, lr: float) -> torch.optim.Optimizer | None:
         """Adam on the rates, or none where they go to their fixed point."""
-        self._pull = lr
+        self.step_size = lr
         return None if self.fixed_point else super().optimizer(lr)
 
-    def param_groups(self, lr: float, rate_lr: float, **options: Any) -> list[dict[str, Any]]:
-        """Groups for an optimizer of your own; the fixed point needs none for the rates and takes ``rate_lr`` as its
-        part of the way.
-        """
-        self._pull = rate_lr
-        groups = super().param_groups(lr, rate_lr, **options)
-        return groups[:1] if self.fixed_point else groups
+    def param_groups(self, lr: float, rate_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
+        """Groups for an optimizer of your own; on the way to their fixed point the rates take no step of it, and
+        ``rate_lr`` is the share of the way that they go in each step."""
+        self.step_size = self.settings.step_size if rate_lr is None else rate_lr
+        return super().param_groups(lr, rate_lr, **options)
 
-    def _see(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _keep_outputs(self, module: nn.Module, args: Any, output: Any) -> None:
         # from the model itself: an engine for mixed precision may hand out a copy that refuses other backward passes
         self._outputs = output if module.training and torch.is_grad_enabled() else None
 
-    def look(self) -> None:
-        """Estimate the curvature A of the total loss in theta, now and then.
-
-        For logits z with probabilities p the Gauss-Newton curvature is N E[J^T (diag p - p p^T) J], J = dz / dtheta. A
-        random v with that covariance in the middle gives E[(J^T v)^2], one backward pass that stops at theta.
-        """
-        law, outputs, looks = self.law, self._outputs, self.law.looks_next
+    def update_curvature(self) -> None:
+        """Estimate the curvature A of the total loss in theta, every second step (see ``curvature``)."""
+        noise, outputs = self.factors, self._outputs
         self._outputs = None
-        law.steps += 1
-        if not self.fixed_point or outputs is None or law.drawn is None or not looks:
+        if outputs is None:
             return
-        if not (isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1):
-            raise ConfigError(
-                "prune.rates='fixed-point' needs outputs of shape (examples, classes), and the model's are "
-                f"{_describe(outputs)}; set prune.rates='adam'"
-            )
-        root = outputs.detach().float().softmax(1).sqrt()
-        xi = torch.randn_like(root)
-        direction = root * xi - root.square() * (root * xi).sum(1, keepdim=True)
-        seen = [(law.drawn, law.curvature)]
-        if self.aim is not None and self.aim.drawn is not None:
-            seen.append((self.aim.drawn, self.aim.curvature))
-        thetas = [theta for theta, _ in seen]
-        slopes = torch.autograd.grad(outputs, thetas, direction.to(outputs.dtype), retain_graph=True)
-        for slope, (_, curvature) in zip(slopes, seen, strict=True):
-            # every process saw other examples, and all must come to the same rates
-            square = processes.mean(slope.float().square().mean(0))
-            curvature.lerp_(self.settings.dataset_size * square, 1 - MEMORY)
-        law.looks += 1
-        if self.aim is not None:
-            self.aim.take(self._measured(law.curvature), self._measured(self.aim.curvature), int(law.looks))
-        law.drawn = None
+        due, noise.passes = noise.update_is_due(), noise.passes + 1
+        if not self.fixed_point or not due or noise.drawn is None:
+            return
+        seen = [(noise.drawn, noise.curvature)]
+        if self.search is not None and self.search.drawn is not None:
+            seen.append((self.search.drawn, self.search.curvature))
+        direction, thetas = softmax_direction(outputs), [theta for theta, _ in seen]
+        slopes = torch.autograd.grad(outputs, thetas, direction, retain_graph=True)
+        for slope, (_, estimate) in zip(slopes, seen, strict=True):
+            estimate.update(slope, self.context.dataset_size)
+        if self.search is not None:
+            later = self._of_whole_loss(self.search.curvature)
+            self.search.update(self._of_whole_loss(noise.curvature), later, noise.curvature.updates)
+        if noise.passes == 1:
+            outputs.register_hook(self._note_gradient)
+        noise.drawn = None
+
+    def _note_gradient(self, gradient: Tensor) -> None:
+        self._softmax_distance = distance_from_softmax(gradient)
+
+    def before_step(self) -> None:
+        """Make sure, once in a stage, that the loss is one whose curvature was estimated; no gradient for the rates."""
+        distance, self._softmax_distance = self._softmax_distance, None
+        if distance is not None and float(distance) > curvature.TOLERANCE:
+            self._give_up_fixed_point()
+        if self.fixed_point:
+            self.factors.rate.grad = None
+
+    def _give_up_fixed_point(self) -> None:
+        what = "the loss is no cross-entropy of the model's outputs, so that its curvature is not known"
+        if self.settings.rates == "fixed-point" or self.search is not None:
+            self.abandon()
+            raise ConfigError(f"{what}, and prune.rates='fixed-point' needs it; set rates='adam'")
+        self.fixed_point = False
+        warnings.warn(f"{what}: the rates are found by Adam; say rates='adam' to choose that yourself", stacklevel=2)
 
     def after_step(self) -> None:
-        """Go a part of the way to the fixed point, where asked to; keep the rates where their gradient is finite."""
-        law = self.law
-        if self.fixed_point and law.looks:
+        """Go a part of the way to the fixed point for the curvature as it is estimated now."""
+        if self.fixed_point and self.factors.curvature.updates:
             with torch.no_grad():
                 target = dirac.stationary_rate(self._curvature(), self.eps2)
-                law.rate.lerp_(target, self._pull)
-            law.rate.grad = None
-        dirac.clamp_(law.rate)
+                self.factors.rate.lerp_(target, self.step_size)
+
+    def clamp(self) -> None:
+        """Keep the rates where their gradient is finite."""
+        dirac.clamp_(self.factors.rate)
 
     def _curvature(self) -> Tensor:
         """Of the total loss in theta, for a divergence of weight 1: as measured, or as the rates tell it."""
-        if self.fixed_point and self.law.looks:
-            return self._measured(self.law.curvature)
-        return dirac.resistance(self.law.rate.detach(), self.eps2)
+        if self.fixed_point and self.factors.curvature.updates:
+            return self._of_whole_loss(self.factors.curvature)
+        return dirac.resistance(self.factors.rate.detach(), self.eps2)
 
-    def _measured(self, running: Tensor) -> Tensor:
-        return running / (1 - MEMORY**self.law.looks) / self.kl_weight
+    def _of_whole_loss(self, estimate: RunningCurvature) -> Tensor:
+        return estimate.value() / self.kl_weight
 
-    def ahead(self) -> dict[str, Tensor]:
-        return {name: rank for name, rank in self._ranks().items() if name in self.settings.later}
+    def rank_later_sites(self) -> dict[str, Tensor]:
+        return {name: rank for name, rank in self._ranks().items() if name in self.context.later}
 
     def _ranks(self) -> dict[str, Tensor]:
-        """What channels fail to earn of their price, 1 - A eps^2: of this stage and, where MACs decide, of later ones.
+        """What channels fail to earn of their price, 1 - A eps^2: of this stage and, under a target, of later ones.
 
         Rates under different prices cannot be compared: a channel without any evidence ends at 1 - eps^2, lower in a
         cheap layer than in a dear one. The share of its price that a channel fails to earn can.
         """
-        if self.aim is not None and self.law.looks:
-            return self.aim.ranks(self._curvature(), self._measured(self.aim.curvature))
+        if self.search is not None and self.factors.curvature.updates:
+            return self.search.ranks(self._curvature(), self._of_whole_loss(self.search.curvature))
         return self.split((1 - self._curvature() * self.given).detach())
 
-    def let_go(self) -> None:
-        super().let_go()
-        self._outputs = self.law.drawn = None
-        if self.aim is not None and self.aim.gates is not None:
-            self.aim.gates.detach()
-        if self._seeing is not None:
-            self._seeing.remove()
+    def detach(self) -> None:
+        super().detach()
+        self._outputs = self.factors.drawn = None
+        if self.search is not None:
+            self.search.detach()
+        if self._output_hook is not None:
+            self._output_hook.remove()
 
     def watched(self) -> Tensor:
-        return self.law.rate.detach()
+        return self.factors.rate.detach()
 
     def undecided(self) -> dict[str, float]:
         """For each site the share of rates that are near neither 0 nor 1."""
@@ -213,7 +238,3 @@ class DiracStage(GateStage):
         return {
             name: Verdict(rate, rate > self.threshold, 1 - rate, rank=ranks[name]) for name, rate in self.rates.items()
         }
-
-
-def _describe(outputs: Any) -> str:
-    return f"of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rbprune.errors import ConfigError, UnprunableError, nearest
@@ -13,7 +12,8 @@ from rbprune.methods.dds import DDSBlocksStage, DDSStage
 from rbprune.methods.ranking import L1, Random, Slimming, Taylor, UniformL1
 from rbprune.methods.rbp import DiracStage
 from rbprune.methods.sbp import BMRSStage, SBPStage
-from rbprune.methods.schedule import Order, at_once, by_depth, one_by_one
+from rbprune.methods.schedule import Schedule, at_once, by_depth, one_by_one
+from rbprune.methods.settings import PruningSettings
 from rbprune.methods.stage import Stage
 from rbprune.methods.thinet import ThiNetStage
 from rbprune.methods.torch_pruning import PeerBN, PeerGroup, PeerStage, PeerTaylor
@@ -25,7 +25,7 @@ class Method:
 
     name: str
     stage: type[Stage]
-    order: Order
+    schedule: Schedule
     summary: str
     skip_downsampling: bool = False
     """Leave alone the blocks whose shortcut is not the identity (the paper's RRBP does)."""
@@ -35,7 +35,7 @@ METHODS: dict[str, Method] = {}
 
 
 def register_method(
-    name: str, stage: type[Stage], order: Order = at_once, summary: str = "", *, skip_downsampling: bool = False
+    name: str, stage: type[Stage], schedule: Schedule = at_once, summary: str = "", *, skip_downsampling: bool = False
 ) -> None:
     """Make a method known by name, for ``method=`` and ``--method``.
 
@@ -50,7 +50,7 @@ def register_method(
     >>> METHODS.pop("every-second").summary
     'every second channel'
     """
-    METHODS[name] = Method(name, stage, order, summary, skip_downsampling)
+    METHODS[name] = Method(name, stage, schedule, summary, skip_downsampling)
 
 
 register_method("rbp", DiracStage, one_by_one, "recursive Bayesian pruning (the paper), layer by layer")
@@ -91,19 +91,19 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-def schedule(
-    method: str, graph: ChannelGraph, only: Sequence[str] | None = None, *, downsampling: bool = False
-) -> list[list[str]]:
+def schedule_sites(graph: ChannelGraph, settings: PruningSettings) -> list[list[str]]:
     """The names of the sites of each stage. The width of a residual sum is never pruned, as in the paper."""
-    found = find_method(method)
-    wanted = None if only is None else {graph[name].name for name in only}
+    found = find_method(settings.method)
+    wanted = None if settings.only is None else {graph[name].name for name in settings.only}
     sites = [s for s in graph.sites if s.residual != "sum" and graph.hookable(s)]
     sites = [s for s in sites if wanted is None or s.name in wanted]
-    if found.skip_downsampling and not downsampling:
+    if found.skip_downsampling and not settings.downsampling:
         sites = [s for s in sites if not s.downsample]
-    stages = found.order(sites)
+    stages = found.schedule(sites)
     if not stages:
         frozen = "; ".join(f"{name}: {reason}" for name, reason in list(graph.frozen.items())[:3])
-        hint = "it needs residual blocks, try method='rbp'" if found.order is by_depth else f"frozen: {frozen}"
-        raise UnprunableError(f"method {method!r} finds nothing to prune in this {type(graph.model).__name__}; {hint}")
+        hint = "it needs residual blocks, try method='rbp'" if found.schedule is by_depth else f"frozen: {frozen}"
+        raise UnprunableError(
+            f"method {settings.method!r} finds nothing to prune in this {type(graph.model).__name__}; {hint}"
+        )
     return [[site.name for site in stage] for stage in stages]

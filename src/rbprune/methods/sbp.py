@@ -12,8 +12,10 @@ from rbprune.bayes import reduction
 from rbprune.bayes import truncated_lognormal as tln
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.channel_factor import Law
-from rbprune.methods.stage import GateStage, Settings, Verdict
+from rbprune.methods.channel_factor import ChannelFactor
+from rbprune.methods.settings import StageContext
+from rbprune.methods.stage import GateStage
+from rbprune.methods.verdict import Verdict
 
 MOST_BITS = int(-tln.LOW / math.log(2))
 """The noise's range ends at exp(-20), so nothing lies below 2^-29."""
@@ -22,7 +24,7 @@ EVEN = 0.01
 log sigma ends at 5."""
 
 
-class TruncatedLogNormalLaw(Law):
+class TruncatedLogNormalNoise(ChannelFactor):
     """log theta ~ N(mu, sigma^2) restricted to [-20, 0]."""
 
     def __init__(self, channels: int) -> None:
@@ -44,30 +46,30 @@ class SBPStage(GateStage):
     diagnostic = "minus log SNR"
     options: ClassVar[tuple[str, ...]] = ("kl_weight",)
     per: ClassVar[Literal["example", "batch"]] = "batch"
-    law: TruncatedLogNormalLaw
+    factors: TruncatedLogNormalNoise
 
-    def make_law(self, channels: int) -> TruncatedLogNormalLaw:
-        return TruncatedLogNormalLaw(channels)
+    def make_factors(self, channels: int) -> TruncatedLogNormalNoise:
+        return TruncatedLogNormalNoise(channels)
 
     def penalty(self) -> Tensor:
         weight = self.settings.options.get("kl_weight", 1.0)
-        return weight * tln.kl(self.law.mu, self.law.log_sigma).sum() / self.settings.dataset_size
+        return weight * tln.kl(self.factors.mu, self.factors.log_sigma).sum() / self.context.dataset_size
 
     def optimizer(self, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.law.parameters(), lr=lr, betas=(0.95, 0.999))
+        return torch.optim.Adam(self.factors.parameters(), lr=lr, betas=(0.95, 0.999))
 
-    def after_step(self) -> None:
-        tln.clamp_(self.law.mu)
-        tln.clamp_(self.law.log_sigma)
+    def clamp(self) -> None:
+        tln.clamp_(self.factors.mu)
+        tln.clamp_(self.factors.log_sigma)
 
     def judge(self) -> dict[str, Verdict]:
         threshold = 1.0 if self.settings.threshold is None else self.settings.threshold
         with torch.no_grad():
-            snr = tln.snr(self.law.mu.double(), self.law.log_sigma.double())
+            snr = tln.snr(self.factors.mu.double(), self.factors.log_sigma.double())
             return self._verdicts(-snr.log(), snr <= threshold)
 
     def _verdicts(self, values: Tensor, redundant: Tensor) -> dict[str, Verdict]:
-        parts = [self.split(t) for t in (values, redundant, self.law.mean())]
+        parts = [self.split(t) for t in (values, redundant, self.factors.mean())]
         return {name: Verdict(*(part[name] for part in parts)) for name in self.names}
 
 
@@ -81,14 +83,14 @@ class BMRSStage(SBPStage):
     options = ("kl_weight", "bits", "normal")
     per = "example"
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        bits = settings.options.get("bits", reduction.BITS)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        bits = context.settings.options.get("bits", reduction.BITS)
         if not 0 < bits <= MOST_BITS:
             raise ConfigError(f"prune.options.bits is a precision above 0 and up to {MOST_BITS} bits; {bits:g} is not")
-        super().__init__(graph, names, settings, remember=remember)
+        super().__init__(graph, names, context, remember=remember)
 
     def judge(self) -> dict[str, Verdict]:
-        options, mu, log_sigma = self.settings.options, self.law.mu.double(), self.law.log_sigma.double()
+        options, mu, log_sigma = self.settings.options, self.factors.mu.double(), self.factors.log_sigma.double()
         threshold = -EVEN if self.settings.threshold is None else self.settings.threshold
         with torch.no_grad():
             if options.get("normal"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rbprune.graph import Site
 
-Order = Callable[[Sequence[Site]], list[list[Site]]]
+Schedule = Callable[[Sequence[Site]], list[list[Site]]]
 
 
 def one_by_one(sites: Sequence[Site]) -> list[list[Site]]:

@@ -3,89 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
-from rbprune.bayes import dirac
+from rbprune.errors import LoopError
 from rbprune.graph import ChannelGraph, Site
-from rbprune.methods.channel_factor import Gates, Law
-from rbprune.methods.cost_target import LEAST, match_macs
-from rbprune.methods.price import Price
+from rbprune.methods.channel_factor import ChannelFactor, Gates
+from rbprune.methods.cost_target import cut_to_target
+from rbprune.methods.loop_watch import LoopWatch
 from rbprune.methods.recalibrate import recalibrate
-from rbprune.utils.inputs import Arguments
-
-_RECENT_BATCHES, _RECENT_BYTES = 16, 1 << 28
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a stage is told; each method reads what concerns it."""
-
-    dataset_size: int
-    price: Price
-    noise: Literal["example", "batch"] | None = None
-    """One draw per example or per batch; None: as the method has it."""
-    threshold: float | None = None
-    """Where a channel counts as redundant, in the method's own unit; None: the method's own."""
-    rate_init: float = dirac.RATE_INIT
-    rates: Literal["adam", "fixed-point"] = "adam"
-    """How the rates of rbp, rrbp and ibp are found."""
-    options: Mapping[str, float] = field(default_factory=dict)
-    """Settings of one method only."""
-    macs: float | None = None
-    """Cut down to so many MACs, by the method's ranking, instead of where its threshold says."""
-    later: tuple[str, ...] = ()
-    """Where ``macs`` decides: the sites of the stages to come, which will do their part of it."""
-    least: float = LEAST
-    """The share of its channels that each site keeps where ``macs`` decides."""
-    shares: Mapping[str, float] = field(default_factory=dict)
-    """For methods that take the share of channels to remove, that of each site."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a method says about the channels of one site.
-
-    ``value`` is its diagnostic for each channel, higher for a more redundant one; ``redundant`` says which go;
-    ``factor`` is multiplied into the consumers' weights before the cut; ``rank`` is what a cut to a number of MACs
-    follows instead of ``value``, where values of different sites cannot be compared.
-    """
-
-    value: Tensor
-    redundant: Tensor
-    factor: Tensor | None = None
-    rank: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """What a finished stage did.
-
-    ``values`` are the method's diagnostic per channel, ``channels`` those before and after, ``guarded`` the sites where
-    one channel was spared because all were redundant, ``notes`` one more number per site where a method has one
-    (relative reconstruction error).
-    """
-
-    diagnostic: str
-    values: dict[str, Tensor]
-    channels: dict[str, tuple[int, int]]
-    undecided: dict[str, float]
-    price: dict[str, tuple[float, float]]
-    guarded: list[str]
-    notes: dict[str, float]
+from rbprune.methods.settings import PruningSettings, StageContext
+from rbprune.methods.verdict import StageResult, Verdict
+from rbprune.utils.inputs import call
+from rbprune.utils.modes import evaluating
 
 
 class Stage:
     """Base of all methods: what they share. Made by ``Pruner``; see there for the loop.
 
-    A method overrides ``judge``; where it trains something of its own, ``module``, ``penalty``, ``optimizer`` and
-    ``after_step``; where it looks at data, ``observe``. See docs/methods.md.
+    A method overrides ``judge``; where it trains something of its own, ``module``, ``penalty`` and ``optimizer``; where
+    something has to happen in every training step, ``update_curvature``, ``before_step``, ``after_step`` and ``clamp``;
+    where it looks at data before it judges, ``observe``. See docs/methods.md.
     """
 
     diagnostic: ClassVar[str] = "value"
@@ -104,27 +45,35 @@ class Stage:
     """Names that ``prune.options`` may have."""
     needs_dense: ClassVar[bool] = False
     """Whether ``observe`` compares with the network as it was before any cut."""
+    infers_rates: ClassVar[bool] = False
+    """Whether ``prune.rates`` concerns the method."""
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        self.graph, self.names, self.settings = graph, names, settings
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        self.graph, self.names, self.context = graph, names, context
         self.sites: list[Site] = [graph[name] for name in names]
         self.module: nn.Module | None = None
         """What is trained beside the network."""
         self.price: dict[str, tuple[float, float]] = {}
         self.notes: dict[str, float] = {}
         self.result: StageResult | None = None
-        self._recent: deque[Arguments] = deque(maxlen=_RECENT_BATCHES if remember else 0)
-        self._watch = graph.model.register_forward_pre_hook(self._remember, with_kwargs=True)
+        self.loop = LoopWatch(graph.model, self, remember=remember)
+        self._kl_calls = 0
+        self._observed = False
+
+    @property
+    def settings(self) -> PruningSettings:
+        """The settings of pruning."""
+        return self.context.settings
 
     # what a method fills in
 
     @classmethod
-    def aims(cls, rates: str) -> bool:
-        """Whether it can aim at a number of MACs over several stages, by ``ahead``."""
+    def can_target(cls, settings: PruningSettings) -> bool:
+        """Whether it can come down to a target over several stages, by ``rank_later_sites``."""
         return False
 
     @classmethod
-    def beside(cls, settings: Settings) -> float:
+    def step_overhead(cls, settings: PruningSettings) -> float:
         """What the method computes in a training step beside the step, as a part of it."""
         return 0.0
 
@@ -137,7 +86,7 @@ class Stage:
         """Whether the price is found on the way, so that there is no better one to ask for."""
         return False
 
-    def ahead(self) -> dict[str, Tensor]:
+    def rank_later_sites(self) -> dict[str, Tensor]:
         """How the channels of later sites rank among those of this stage, as far as it can be seen now."""
         return {}
 
@@ -149,17 +98,27 @@ class Stage:
         """The optimizer of ``module``; its rate is its own."""
         return None if self.module is None else torch.optim.Adam(self.module.parameters(), lr=lr)
 
-    def look(self) -> None:
-        """Called between the forward and the backward pass."""
+    def update_curvature(self) -> None:
+        """Called between the forward and the backward pass, by ``kl``."""
 
-    def after_backward(self) -> None:
-        """Called between the backward pass and the optimizer's step."""
+    def before_step(self) -> None:
+        """Called between the backward pass and the step of the weights' optimizer."""
 
     def after_step(self) -> None:
-        """Called after every optimizer step."""
+        """Called once after every step of the weights' optimizer."""
 
-    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
-        """Look at data before judging; ``dense`` is the network as it was before any cut, where asked for."""
+    def clamp(self) -> None:
+        """Bring what the method trains back into its range; called after every optimizer's step, does no harm twice."""
+
+    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any) -> None:
+        """Look at data before judging: the gradients of these batches, in evaluation, as ``before_step`` sees them."""
+        model = self.graph.model
+        self._observed = True
+        with evaluating(model):
+            for inputs, targets in batches:
+                loss_fn(call(model, inputs), targets).backward()
+                self.before_step()
+                model.zero_grad(set_to_none=True)
 
     def watched(self) -> Tensor | None:
         """What must have come to rest for the stage to be over early."""
@@ -172,35 +131,29 @@ class Stage:
     def before_cut(self, gone: dict[str, Tensor]) -> None:
         """Change the weights of what stays, knowing what goes."""
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Take everything off the model that the stage put on it."""
 
     # what all share
 
     def kl(self) -> Tensor:
-        """The penalty as a tensor, 0 where there is none: to be added to a mean negative log-likelihood."""
+        """The penalty as a tensor, 0 where there is none: to be added to a mean negative log-likelihood.
+
+        To be called once in every training step, between the forward and the backward pass.
+        """
+        self._kl_calls += 1
+        self.update_curvature()
         penalty = self.penalty()
         return next(self.graph.model.parameters()).new_zeros(()) if penalty is None else penalty
 
-    def clamp(self) -> None:
-        """Call it after every optimizer step."""
-        self.after_step()
-
-    def param_groups(self, lr: float, rate_lr: float, **options: Any) -> list[dict[str, Any]]:
+    def param_groups(self, lr: float, rate_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
         """Groups for an optimizer of your own: the network's weights, and what the method trains (never decayed)."""
         weights = [p for p in self.graph.model.parameters() if p.requires_grad]
         groups: list[dict[str, Any]] = [{"params": weights, "lr": lr, **options}]
         if self.module is not None:
-            groups.append({"params": list(self.module.parameters()), "lr": rate_lr, "weight_decay": 0.0})
+            own = self.settings.step_size if rate_lr is None else rate_lr
+            groups.append({"params": list(self.module.parameters()), "lr": own, "weight_decay": 0.0})
         return groups
-
-    def _remember(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._recent.maxlen and module.training and torch.is_grad_enabled():
-            tensors = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
-            size = sum(a.numel() * a.element_size() for a in tensors)
-            while self._recent and size * (len(self._recent) + 1) > _RECENT_BYTES:
-                self._recent.popleft()
-            self._recent.append(Arguments(args, kwargs))
 
     def finish(
         self, *, batches: Iterable[Any] | None = None, optimizer: torch.optim.Optimizer | None = None
@@ -212,6 +165,9 @@ class Stage:
         """
         if self.result is not None:
             return self.result
+        self._check_loop()
+        if self.observes and not self._observed:
+            self.observe_recent()
         undecided = self.undecided()
         verdicts = self.judge()
         self.abandon(forget=False)
@@ -224,17 +180,43 @@ class Stage:
         before = {name: self.graph[name].channels for name in self.names}
         drop = {name: mask.nonzero().flatten().tolist() for name, mask in gone.items()}
         self.graph.remove(drop, optimizer=optimizer)
-        recalibrate(self.graph.model, self._recent if batches is None else batches)
-        self._recent.clear()
+        recalibrate(self.graph.model, self.loop.recent if batches is None else batches)
+        self.loop.recent.clear()
         channels = {name: (before[name], self.graph[name].channels) for name in self.names}
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
         self.result = StageResult(self.diagnostic, values, channels, undecided, self.price, guarded, self.notes)
         return self.result
 
+    def observe_recent(self) -> None:
+        """In a loop of one's own nobody shows a stage any batch: it has seen those of the loop."""
+
+    def trains_itself(self) -> bool:
+        """Whether ``module`` needs no optimizer of the loop's."""
+        return self.module is None
+
+    def _check_loop(self) -> None:
+        """Refuse to judge after a loop that left out what the judgement rests on."""
+        loop, kind = self.loop, type(self)
+        listens = kind.penalty is not Stage.penalty or kind.update_curvature is not Stage.update_curvature
+        acts = kind.before_step is not Stage.before_step or kind.after_step is not Stage.after_step
+        missing = None
+        if listens and not self._kl_calls:
+            missing = "add stage.kl() to the loss in every step, after the forward pass: loss = ... + stage.kl()"
+        elif (acts or not self.trains_itself()) and not loop.steps and not self._observed:
+            missing = "step an optimizer of torch.optim that holds the network's parameters"
+        elif not self.trains_itself() and not loop.own_steps:
+            missing = "give the optimizer what the method trains too: Adam(stage.param_groups(lr=..., rate_lr=...))"
+        if missing is not None and loop.forwards:
+            self.abandon()
+            raise LoopError(
+                f"after {loop.forwards} training passes nothing is known about the channels of {', '.join(self.names)}"
+                f": the loop left something out; {missing}"
+            )
+
     def _chosen(self, verdicts: dict[str, Verdict]) -> dict[str, Tensor]:
-        """What the method calls redundant; where a number of MACs is given, as much of its ranking as that needs."""
+        """What the method calls redundant; where a target is given, as much of its ranking as that needs."""
         redundant = {name: verdict.redundant.clone() for name, verdict in verdicts.items()}
-        if self.settings.macs is None or self.cuts_itself:
+        if self.context.target is None or self.cuts_itself:
             return redundant
         dead = [name for name, mask in redundant.items() if bool(mask.all())]
         if dead and not self.finds_price:
@@ -244,7 +226,7 @@ class Stage:
                 stacklevel=3,
             )
         ranks = {name: v.value if v.rank is None else v.rank for name, v in verdicts.items()}
-        gone = match_macs(self.graph, ranks | self.ahead(), self.settings.macs, self.settings.least)
+        gone = cut_to_target(self.graph, ranks | self.rank_later_sites(), self.context.target, self.settings.least)
         return {name: gone[name] for name in ranks}
 
     def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:
@@ -261,10 +243,10 @@ class Stage:
 
     def abandon(self, *, forget: bool = True) -> None:
         """Take everything off the model and change nothing; the stage is over without a result."""
-        self._watch.remove()
-        self.let_go()
+        self.loop.detach()
+        self.detach()
         if forget:
-            self._recent.clear()
+            self.loop.recent.clear()
 
     def split(self, values: Tensor) -> dict[str, Tensor]:
         """A vector over all channels of the stage, site by site."""
@@ -272,20 +254,23 @@ class Stage:
 
 
 class GateStage(Stage):
-    """Base of the methods that multiply trained factors on channels: they give a law, and read it in ``judge``."""
+    """Base of the methods that multiply trained factors on channels: they make them, and read them in ``judge``."""
 
     per: ClassVar[Literal["example", "batch"]] = "example"
     """Factors are drawn for each example, or once for a batch."""
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
         device = next(graph.model.parameters()).device
-        self.module = self.law = self.make_law(sum(site.channels for site in self.sites)).to(device)
-        self.gates = Gates(graph, self.sites, self.law, per=settings.noise or self.per)
+        self.module = self.factors = self.make_factors(sum(site.channels for site in self.sites)).to(device)
+        self.gates = Gates(graph, self.sites, self.factors, per=self.settings.noise or self.per)
 
-    def make_law(self, channels: int) -> Law:
-        """The law of all channels of the stage, in the order of its sites."""
+    def trains_itself(self) -> bool:
+        return False
+
+    def make_factors(self, channels: int) -> ChannelFactor:
+        """The factors of all channels of the stage, in the order of its sites."""
         raise NotImplementedError
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         self.gates.detach()

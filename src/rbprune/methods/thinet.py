@@ -12,7 +12,9 @@ from rbprune.graph import ChannelGraph
 from rbprune.graph.sites import Part
 from rbprune.methods.numerics import reconstruct
 from rbprune.methods.numerics.patches import check_layer, patches, places
-from rbprune.methods.stage import Settings, Stage, Verdict
+from rbprune.methods.settings import StageContext
+from rbprune.methods.stage import Stage
+from rbprune.methods.verdict import Verdict
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import evaluating
 
@@ -27,13 +29,17 @@ class ReconstructionStage(Stage):
     needs_ratio = True
     cuts_itself = True
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
         (self.site,) = self.sites
-        self.count = round(settings.shares[self.site.name] * self.site.channels)
+        self.count = round(context.shares[self.site.name] * self.site.channels)
         self.parts = [part for part in self.site.parts if part.role == "in"]
         for part in self.parts:
             check_layer(graph.module(part.owner), part.owner)
+
+    def observe_recent(self) -> None:
+        """The inputs of the loop's last steps serve as well as any others."""
+        self.observe(((inputs, None) for inputs in list(self.loop.recent)), None)
 
     def by_channel(self, part: Part, columns: Tensor) -> Tensor:
         """Columns of a layer's input (dimension 1), those of each channel of the site together: [n, channels, rest]."""
@@ -57,11 +63,13 @@ class ReconstructionStage(Stage):
 class ThiNetStage(ReconstructionStage):
     """Removed are the channels whose joint contribution to the next layer is smallest; the others are rescaled."""
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
         self.gram = torch.zeros(self.site.channels, self.site.channels, dtype=torch.float64)
 
-    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
+    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any) -> None:
+        self._observed = True
+
         def see(part: Part) -> Any:
             def hook(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
                 self._add(part, layer, args[0], output)

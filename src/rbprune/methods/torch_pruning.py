@@ -8,17 +8,17 @@ tensors (tests/graph/test_oracle.py). An optional extra: pip install 'rbprune[pe
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
-from rbprune.methods.stage import Settings, Stage, Verdict
-from rbprune.utils.inputs import call
-from rbprune.utils.modes import evaluating
+from rbprune.graph.cost import amount
+from rbprune.methods.settings import StageContext
+from rbprune.methods.stage import Stage
+from rbprune.methods.verdict import Verdict
 
 TRIALS = 12
 """Ratios tried by the bisection."""
@@ -86,18 +86,19 @@ class PeerStage(Stage):
         return found
 
     def judge(self) -> dict[str, Verdict]:
-        self._watch.remove()  # a copy of the model must not copy us
-        assert self.settings.macs is not None
+        self.loop.detach()  # a copy of the model must not copy us
+        target = self.context.target
+        assert target is not None
         low, high, best = 0.0, 1.0, None
         for _ in range(TRIALS):
             ratio = (low + high) / 2
             chosen = self.choose(ratio)
-            small = self.graph.macs_without({n: int(m.sum()) for n, m in chosen.items()}) <= self.settings.macs
+            small = target.cost.without(self.graph, {n: int(m.sum()) for n, m in chosen.items()}) <= target.limit
             low, high, best = (low, ratio, chosen) if small else (ratio, high, best)
         if best is None:
             raise ConfigError(
-                f"torch-pruning cannot reach {self.settings.macs / 1e6:.3g} M MACs: its criterion leaves too many "
-                "channels (tp-bn sees only those with batch normalisation); ask for less (prune.macs_ratio)"
+                f"torch-pruning cannot reach {amount(target.cost, target.limit)}: its criterion leaves too many "
+                "channels (tp-bn sees only those with batch normalisation); ask for less (a lower ratio)"
             )
         self.graph.model.zero_grad(set_to_none=True)
         return {name: Verdict(mask.double(), mask) for name, mask in best.items()}
@@ -112,12 +113,21 @@ class PeerTaylor(PeerStage):
     def importance(self) -> Any:
         return import_torch_pruning().importance.GroupTaylorImportance()
 
-    def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any, dense: nn.Module | None = None) -> None:
-        model = self.graph.model
-        model.zero_grad(set_to_none=True)
-        with evaluating(model):
-            for inputs, targets in batches:
-                loss_fn(call(model, inputs), targets).backward()
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
+        self._gradients: dict[str, Tensor] = {}
+
+    def before_step(self) -> None:
+        self._observed = True
+        for name, parameter in self.graph.model.named_parameters():
+            if parameter.grad is not None:
+                before = self._gradients.get(name)
+                self._gradients[name] = parameter.grad.clone() if before is None else before + parameter.grad
+
+    def judge(self) -> dict[str, Verdict]:
+        for name, parameter in self.graph.model.named_parameters():
+            parameter.grad = self._gradients.get(name)
+        return super().judge()
 
 
 class _Regularised(PeerStage):
@@ -126,13 +136,13 @@ class _Regularised(PeerStage):
     trains = True
     everywhere = True
 
-    def __init__(self, graph: ChannelGraph, names: list[str], settings: Settings, *, remember: bool = True) -> None:
-        super().__init__(graph, names, settings, remember=remember)
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        super().__init__(graph, names, context, remember=remember)
         with torch.enable_grad():
             self._live = self.pruner(graph.model, 0.5)
         self._live.update_regularizer()
 
-    def after_backward(self) -> None:
+    def before_step(self) -> None:
         self._live.regularize(self.graph.model)
 
 

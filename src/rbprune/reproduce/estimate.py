@@ -23,7 +23,6 @@ from rbprune.settings.sections import Config
 from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
 from rbprune.train.engine import Engine
 from rbprune.train.optim import make_optimizer
-from rbprune.train.runner import make_pruner
 
 ILSVRC_IMAGES = 1_281_167
 SIZES = {"cifar10": 50_000, "mnist": 60_000, "folder": ILSVRC_IMAGES, "shards": ILSVRC_IMAGES}
@@ -93,7 +92,7 @@ def estimate(experiment: Experiment, overrides: Sequence[str]) -> tuple[list[Cos
         example = models.example_input(config.model.name, model, shape)
         if work.recipe not in speeds:
             speeds[work.recipe] = seconds_per_image(config, model, example)
-        pruner = make_pruner(config.prune, model, example, size)
+        pruner = Pruner(model, example, dataset_size=size, loss_fn=F.cross_entropy, settings=config.prune)
         pretrained = config.model.weights is not None or work.recipe in trained
         for phase in _phases(config, pruner, size, pretrained):
             images, macs = phase.dense_epochs * size, TRAINING * phase.dense_epochs * size * pruner.graph.macs()
@@ -118,7 +117,7 @@ def _phases(config: Config, pruner: Pruner, size: int, pretrained: bool) -> Iter
     if config.pretrain is not None and not pretrained:
         yield _Phase("pretrain", config.pretrain.epochs, config.pretrain.epochs, config.pretrain.batch_size)
     method, steps = pruner.method.stage, -(-size // prune.batch_size)
-    epoch = epoch_cost(1, taught=prune.distill > 0, beside=method.beside(pruner.settings))
+    epoch = epoch_cost(1, taught=prune.distill > 0, overhead=method.step_overhead(pruner.settings))
     epochs = stages * stage_epochs(prune.epochs, stages, budget, epoch)
     looks = observation_cost(method, prune.observe, steps)
     if any(isinstance(module, _BatchNorm) for module in pruner.model.modules()):

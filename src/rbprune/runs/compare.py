@@ -40,8 +40,8 @@ class Request:
         found = find_method(method)
         if found.stage.needs_ratio or not self.match or method == self.methods[0]:
             return found.stage.needs_ratio
-        rates = load_recipe(self.recipe, (*self.overrides, f"prune.method={method}")).prune.rates
-        return found.order is at_once or found.stage.aims(rates)
+        settings = load_recipe(self.recipe, (*self.overrides, f"prune.method={method}")).prune
+        return found.schedule is at_once or found.stage.can_target(settings)
 
     def check(self) -> None:
         """Every mistake that can be seen before anything runs."""

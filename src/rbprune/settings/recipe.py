@@ -6,13 +6,15 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+import tomli_w
+from pydantic import ValidationError
 
 from rbprune.errors import ConfigError, nearest
 from rbprune.methods.registry import METHODS
 from rbprune.settings.sections import Config, PruneConfig
+from rbprune.utils.section import explain
 
 
 def shipped() -> list[str]:
@@ -94,7 +96,7 @@ def _validated(settings: Mapping[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(f"{where} cannot be used:\n" + "\n".join(_explain(e) for e in error.errors())) from error
+        raise ConfigError(explain(error, Config, where)) from error
 
 
 def _read(recipe: str) -> dict[str, Any]:
@@ -158,45 +160,6 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, whole: Sequenc
     return result
 
 
-def _explain(error: Any) -> str:
-    path = [str(part) for part in error["loc"]]
-    if error["type"] == "extra_forbidden":
-        fields = _fields_at(path[:-1])
-        return f"  {'.'.join(path)}: unknown key{nearest(path[-1], fields)}; known here: {', '.join(sorted(fields))}"
-    return f"  {'.'.join(path)} = {error['input']!r}: {error['msg']}"
-
-
-def _fields_at(path: list[str]) -> list[str]:
-    section: Any = Config
-    for part in path:
-        annotation = section.model_fields[part].annotation
-        options = get_args(annotation) if get_origin(annotation) else (annotation,)
-        section = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
-    return list(section.model_fields)
-
-
 def to_toml(config: Config) -> str:
-    """The settings as TOML that ``build_config`` reads back to the same settings."""
-    return "".join(_tables(config.model_dump(exclude_none=True), ()))
-
-
-def _tables(table: dict[str, Any], path: tuple[str, ...]) -> Iterable[str]:
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    if path and (plain or not table):
-        yield f"\n[{'.'.join(path)}]\n"
-    for key, value in plain.items():
-        yield f"{key} = {_value(value)}\n"
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _tables(value, (*path, key))
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
-    if isinstance(value, list):
-        return "[" + ", ".join(_value(v) for v in value) + "]"
-    return repr(value)
+    """The settings as TOML that ``build_config`` reads back to the same settings, whatever characters they hold."""
+    return tomli_w.dumps(config.model_dump(exclude_none=True))

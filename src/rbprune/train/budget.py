@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from rbprune.graph.cost import MACS, Cost
 from rbprune.methods.stage import Stage
+from rbprune.pruner import Pruner
+from rbprune.settings.sections import Config
+from rbprune.train.phase import Kind, Phase
+from rbprune.train.state import State
 
 FORWARD = 1 / 3
 """What a forward pass counts of a training step."""
@@ -10,18 +17,20 @@ PRUNING_SHARE = 0.4
 """At most so much of a budget goes into pruning."""
 
 
-def epoch_cost(share: float, *, taught: bool, beside: float = 0.0) -> float:
-    """An epoch of a network with this share of the dense MACs. A teacher is one more forward pass of the dense network;
-    ``beside`` is what a method computes in each step, as a part of the step.
+def epoch_cost(share: float, *, taught: bool, overhead: float = 0.0) -> float:
+    """An epoch of a network with this share of the dense cost. A teacher is one more forward pass of the dense network;
+    ``overhead`` is what a method computes in each step, as a part of the step.
 
-    >>> epoch_cost(0.5, taught=False), round(epoch_cost(0.5, taught=True), 3), epoch_cost(0.5, taught=False, beside=0.2)
-    (0.5, 0.833, 0.6)
+    >>> epoch_cost(0.5, taught=False), round(epoch_cost(0.5, taught=True), 3)
+    (0.5, 0.833)
+    >>> epoch_cost(0.5, taught=False, overhead=0.2)
+    0.6
     """
-    return share * (1 + beside) + (FORWARD if taught else 0)
+    return share * (1 + overhead) + (FORWARD if taught else 0)
 
 
 def forward_cost(batches: int, steps: int, share: float = 1.0) -> float:
-    """So many batches of an epoch's ``steps`` sent through a network with this share of the dense MACs.
+    """So many batches of an epoch's ``steps`` sent through a network with this share of the dense cost.
 
     >>> round(forward_cost(50, 375), 3)
     0.044
@@ -44,3 +53,54 @@ def stage_epochs(epochs: float, stages: int, budget: float | None, cost: float =
     (1.0, 0.5, 0.4)
     """
     return epochs if budget is None else min(epochs, PRUNING_SHARE * budget / (stages * cost))
+
+
+@dataclass
+class Account:
+    """What a run has spent, in dense epochs, and how long its phases may last.
+
+    ``cost`` is what stands for the work of a training step: by default its multiply-accumulates.
+    """
+
+    config: Config
+    pruner: Pruner
+    state: State
+    cost: Cost = MACS
+
+    def __post_init__(self) -> None:
+        self.dense = self.cost.total(self.pruner.graph)
+
+    def share(self) -> float:
+        """What is left of the dense network's cost, as a part of it."""
+        return self.cost.total(self.pruner.graph) / self.dense
+
+    def spend(self, kind: Kind, amount: float) -> None:
+        """Book dense epochs on a kind of phase."""
+        self.state.cost[kind] += amount
+
+    def total(self) -> float:
+        """All that was spent."""
+        return sum(self.state.cost.values())
+
+    def epoch(self, phase: Phase, *, teacher: bool) -> float:
+        """An epoch of a phase on the network as it is now; ``teacher``: whether there is one to distill from."""
+        taught = phase.distill > 0 and teacher
+        return epoch_cost(self.share(), taught=taught, overhead=self._overhead(phase))
+
+    def epochs(self, phase: Phase, *, teacher: bool) -> float:
+        """How many epochs a phase lasts."""
+        budget, stage = self.config.budget, self.pruner.method.stage
+        if phase.kind == "prune" and not stage.trains and not phase.stage:
+            return 0.0  # nothing to train before the first cut
+        if phase.kind == "finetune" and budget is not None:
+            if self.state.finetune_epochs is None:
+                left = budget - self.state.cost["prune"]
+                self.state.finetune_epochs = max(0.0, left) / self.epoch(phase, teacher=teacher)
+            return self.state.finetune_epochs
+        if phase.kind == "prune" and budget is not None:
+            most = epoch_cost(1, taught=phase.distill > 0, overhead=self._overhead(phase))
+            return stage_epochs(phase.optim.epochs, len(self.pruner), budget, most)
+        return phase.optim.epochs
+
+    def _overhead(self, phase: Phase) -> float:
+        return self.pruner.method.stage.step_overhead(self.pruner.settings) if phase.kind == "prune" else 0.0

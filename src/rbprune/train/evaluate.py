@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.errors import DataError
+from rbprune.pruner import Loss
 from rbprune.train.engine import Engine
-from rbprune.train.objective import Loss, check_finite, data_loss, mistakes
+from rbprune.train.finite import check_finite
+from rbprune.train.objective import data_loss, mistakes
 from rbprune.train.stream import Stream, filled
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import evaluating

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rbprune.errors import DataError, NumericalError
-
-Loss = Callable[[Any, Any], Tensor]
+from rbprune.errors import DataError
+from rbprune.pruner import Loss
 
 TEMPERATURE = 4.0
 """Softens both networks' outputs in distillation."""
@@ -48,16 +45,6 @@ def data_loss(loss_fn: Loss, outputs: Any, targets: Any, where: str) -> Tensor:
                     "correct the labels or the model's last layer"
                 ) from error
         raise DataError(f"the loss fails on {where}: {error}") from error
-
-
-def check_finite(value: float, inputs: Any, where: str) -> None:
-    """Stop at the first loss that is no number, and say whether the data or the training is to blame."""
-    if math.isfinite(value):
-        return
-    tensors = [t for t in torch.utils._pytree.tree_leaves(inputs) if isinstance(t, Tensor) and t.is_floating_point()]
-    if any(not bool(torch.isfinite(t).all()) for t in tensors):
-        raise NumericalError(f"{where} contains NaN or infinity in its input; clean the data")
-    raise NumericalError(f"the loss is {value} at {where}; lower the learning rate (lr, rate_lr) or clean the data")
 
 
 def mistakes(outputs: Any, targets: Any, best: int = 1) -> Tensor | None:

@@ -11,11 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.errors import DataError
+from rbprune.logging.journal import EpochRecord, StageRecord
 from rbprune.methods import Stage
+from rbprune.pruner import Loss
 from rbprune.settings.sections import FinetuneConfig, OptimConfig, PruneConfig
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
 from rbprune.train.engine import Engine
-from rbprune.train.objective import Loss, check_finite, data_loss, distillation
+from rbprune.train.finite import LossMeter
+from rbprune.train.objective import data_loss, distillation
 from rbprune.train.optim import learning_rate, make_optimizer
 from rbprune.train.settle import Settling
 from rbprune.train.stream import Stream, rows
@@ -51,21 +54,6 @@ class Phase:
         return self.optim.distill if isinstance(self.optim, PruneConfig | FinetuneConfig) else 0.0
 
 
-@dataclass
-class Meter:
-    """Sums over the steps of the running epoch."""
-
-    loss: float = 0.0
-    kl: float = 0.0
-    steps: int = 0
-    seconds: float = 0.0
-
-    def reset(self) -> None:
-        """A new epoch begins."""
-        self.loss = self.kl = self.seconds = 0.0
-        self.steps = 0
-
-
 class _Together(nn.Module):
     """A model and what a method trains beside it as one module, so that several processes agree on all gradients."""
 
@@ -97,18 +85,18 @@ class PhaseRun:
         self.seed, self.stage, self.teacher = seed, stage, teacher
         self.steps = round((phase.optim.epochs if epochs is None else epochs) * stream.steps)
         self.step = 0
-        self.meter = Meter()
+        self.meter = LossMeter(engine.fabric.device)
         self.over = self.steps == 0
         self.optimizers = [make_optimizer(phase.optim, model.parameters())]
         self.settling: Settling | None = None
         if stage is not None:
             assert isinstance(phase.optim, PruneConfig)
-            own = stage.optimizer(phase.optim.rate_lr)
+            own = stage.optimizer(stage.settings.step_size)
             self.optimizers += [] if own is None else [own]
             if stage.watched() is not None:
                 threshold = 0.5 if phase.optim.threshold is None else phase.optim.threshold
                 interval = max(_FEWEST, stream.steps // _LOOKS)
-                self.settling = Settling(phase.optim.settle, interval, threshold, speed=phase.optim.rate_lr)
+                self.settling = Settling(phase.optim.settle, interval, threshold, speed=stage.settings.step_size)
         module = model if stage is None or stage.module is None else _Together(model, stage.module)
         self.module, self._ready = engine.setup(module, *self.optimizers)
 
@@ -126,7 +114,36 @@ class PhaseRun:
         """Whether an epoch (the last may be a part of one) is complete and not yet reported."""
         return self.meter.steps > 0 and (self.over or self.step % self.stream.steps == 0)
 
-    def run_epoch(self) -> Iterator[float]:
+    def record(self, metric: str, *, val_error: float | None, dense_epochs: float) -> EpochRecord:
+        """What there is to tell of the epoch that is over."""
+        shares = {} if self.stage is None else self.stage.undecided()
+        loss, kl = self.meter.means()
+        seconds, stream = self.meter.seconds, self.stream
+        return EpochRecord(
+            phase=self.phase.kind,
+            stage=self.phase.stage,
+            epoch=-(-self.step // stream.steps),
+            epochs=-(-self.steps // stream.steps),
+            loss=loss,
+            kl=kl,
+            lr=self.learning_rate(self.step - 1),
+            seconds=seconds,
+            images_per_second=self.meter.steps * stream.size / stream.steps / max(1e-9, seconds),
+            undecided=sum(shares.values()) / len(shares) if shares else None,
+            metric=metric,
+            val_error=val_error,
+            dense_epochs=dense_epochs,
+        )
+
+    def stage_record(self, stages: int, *, seconds: float, metric: str, val_error: float | None) -> StageRecord:
+        """What there is to tell of the stage that is over, of so many."""
+        assert self.phase.stage is not None
+        epochs = self.step / self.stream.steps
+        return StageRecord(
+            self.phase.number, self.phase.stage, stages, epochs, self.settled, seconds, metric, val_error
+        )
+
+    def run_epoch(self) -> Iterator[Tensor]:
         """Train to the end of the current epoch (or of the phase), yielding the loss after every step."""
         self.module.train()
         epoch, start = divmod(self.step, self.stream.steps)
@@ -142,11 +159,8 @@ class PhaseRun:
                     continue
                 self._check_some()
                 return
-            loss, kl = self._train_step(inputs, targets)
+            loss = self._train_step(inputs, targets)
             self.step += 1
-            self.meter.steps += 1
-            self.meter.loss += loss
-            self.meter.kl += kl
             self.meter.seconds += time.perf_counter() - began
             self.over = self._settled_now() or self.step >= self.steps
             yield loss
@@ -169,7 +183,8 @@ class PhaseRun:
         watched = None if self.stage is None else self.stage.watched()
         return self.settling is not None and watched is not None and self.settling.settled(self.step, watched)
 
-    def _train_step(self, inputs: Any, targets: Any) -> tuple[float, float]:
+    def _train_step(self, inputs: Any, targets: Any) -> Tensor:
+        """One step; no number is read from the device. Returns the mean loss of the data."""
         epoch, batch = divmod(self.step, self.stream.steps)
         where = f"batch {batch} of epoch {epoch + 1} ({self.phase.kind})"
         # all randomness of a step depends on its place in the run alone, so a resumed run draws the same numbers
@@ -179,29 +194,18 @@ class PhaseRun:
         for group in self.optimizers[0].param_groups:
             group["lr"] = lr
         outputs = call(self.module, inputs)
-        loss = data_loss(self.loss_fn, outputs, targets, where)
-        value = loss.item()
-        check_finite(value, inputs, where)
-        if self.stage is not None:
-            self.stage.look()
+        loss = of_data = data_loss(self.loss_fn, outputs, targets, where)
+        penalty = of_data.new_zeros(()) if self.stage is None else self.stage.kl()
+        self.meter.add(of_data, penalty, inputs, where)
         if self.teacher is not None:
             loss = (1 - self.phase.distill) * loss + self.phase.distill * self._distill(inputs, outputs)
-        kl = 0.0
-        penalty = None if self.stage is None else self.stage.penalty()
-        if penalty is not None:
-            kl = penalty.item()
-            check_finite(kl, inputs, where)
-            loss = loss + penalty
+        loss = loss + penalty
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         self.engine.backward(loss)
-        if self.stage is not None:
-            self.stage.after_backward()
         for optimizer in self._ready:
             optimizer.step()
-        if self.stage is not None:
-            self.stage.after_step()
-        return value, kl
+        return of_data.detach()
 
     def _distill(self, inputs: Any, outputs: Tensor) -> Tensor:
         assert self.teacher is not None
@@ -219,17 +223,18 @@ class PhaseRun:
         return found
 
     def values(self) -> dict[str, Any]:
-        """Likewise, plain values."""
+        """The plain values that a checkpoint must hold beside the tensors."""
         return {
             "step": self.step,
             "over": self.over,
-            "meter": vars(self.meter),
+            "meter": self.meter.values(),
             "calm": self.settling.calm if self.settling else 0,
         }
 
     def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
-        self.step, self.over, self.meter = values["step"], values["over"], Meter(**values["meter"])
+        self.step, self.over = values["step"], values["over"]
+        self.meter.restore(values["meter"])
         for i, optimizer in enumerate(self.optimizers):
             prefix = f"optim{i}."
             own = {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}

@@ -7,32 +7,32 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
-from rbprune.errors import CheckpointError, ModelError
+from rbprune.errors import ModelError
+from rbprune.graph.cost import COSTS
 from rbprune.logging.journal import Journal
-from rbprune.pruner import Pruner
-from rbprune.settings.sections import Config, PruneConfig
-from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
+from rbprune.pruner import Loss, Pruner
+from rbprune.settings.sections import Config
+from rbprune.train.budget import Account, forward_cost, observation_cost
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import Score, evaluate
-from rbprune.train.objective import Loss
 from rbprune.train.phase import Phase, PhaseRun
+from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.state import Feed, State
 from rbprune.train.stream import Stream, filled
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Interrupted, Signals
 from rbprune.utils.modes import modes_kept
 from rbprune.utils.seeds import mix
-from rbprune.utils.state import check_state, load_state, state_tensors
+from rbprune.utils.state import check_state
 
 CHECKPOINTS = "checkpoints"
 _CALIBRATION = 1 << 40
@@ -41,27 +41,8 @@ _OBSERVATION = _CALIBRATION + 1
 """Likewise: its batches are shown to methods that look at data before they judge."""
 _BEGINNING = _CALIBRATION + 2
 """Seeds what a stage draws when it begins."""
-
-
-def make_pruner(prune: PruneConfig, model: nn.Module, example_inputs: Any, dataset_size: int) -> Pruner:
-    """The pruner that the settings ask for."""
-    return Pruner(
-        model,
-        example_inputs,
-        dataset_size=dataset_size,
-        method=prune.method,
-        price=prune.price.price(),
-        noise=prune.noise,
-        threshold=prune.threshold,
-        rate_init=prune.rate_init,
-        rates=prune.rates,
-        keep=prune.keep,
-        only=prune.only,
-        macs_ratio=prune.macs_ratio,
-        least=prune.least,
-        downsampling=prune.downsampling,
-        method_options=prune.options,
-    )
+_SHOW_SECONDS = 0.2
+"""Between two readings of the loss for the progress bar."""
 
 
 class Runner:
@@ -87,20 +68,30 @@ class Runner:
         if folder is not None:
             check_state(model)
         self.dataset_size = feed.train(prune.batch_size).size
-        self.pruner = make_pruner(prune, model, example_inputs, self.dataset_size)
+        self.pruner = Pruner(model, example_inputs, dataset_size=self.dataset_size, loss_fn=loss_fn, settings=prune)
+        self.config = config = config.model_copy(update={"prune": self.pruner.settings})  # with all decided
         self.graph = self.pruner.graph
-        self.dense = (self.graph.macs(), self.graph.params())
+        self.dense = {name: cost.total(self.graph) for name, cost in COSTS.items()}
+        """What the dense network costs, by name of the cost."""
         self.engine = Engine(config.runtime)
         self.phases = self._phases()
         self._rehearse()
         self.state = State()
+        self.account = Account(config, self.pruner, self.state)
         self.teacher: nn.Module | None = None
         self.asked_to_stop: int | None = None
         """A signal that came when there was nothing left to interrupt."""
-        self.journal = Journal(None, self.console, silent=True)
-        self._current: PhaseRun | None = None
+        self.journal = Journal(self.console, silent=True)
+        self.current: PhaseRun | None = None
+        """The phase in progress."""
         self._resumed: tuple[Checkpoint, str, list[str]] | None = None
         self._saved = self._clock = time.monotonic()
+        self._shown = 0.0
+
+    def _open_journal(self, main: bool) -> Journal:
+        folder = self.folder if main else None
+        events, board = (None, None) if folder is None else (folder / "events.jsonl", folder / "tb")
+        return Journal(self.console, events=events, tensorboard=board, silent=not main)
 
     def _rehearse(self) -> None:
         """Begin the first stage and leave it: what a method refuses, it refuses before hours of training."""
@@ -112,6 +103,7 @@ class Runner:
                 stage.penalty()
             finally:
                 stage.abandon()
+        self.pruner.dense = None  # of a network that is not trained yet
 
     def _phases(self) -> list[Phase]:
         config, phases = self.config, []
@@ -126,7 +118,7 @@ class Runner:
     def run(self) -> dict[str, Any]:
         """Do what is left to do; returns the summary."""
         main = self.engine.main
-        self.journal = Journal(self.folder if main else None, self.console, silent=not main)
+        self.journal = self._open_journal(main)
         if not self.journal.events:
             self.journal.start(self.config, self.command, self.graph, self.dataset_size)
         try:
@@ -145,32 +137,13 @@ class Runner:
                 self.asked_to_stop = signals.received
                 return summary
         finally:
-            if self._current is not None and self._current.stage is not None:
-                self._current.stage.abandon()
+            if self.current is not None and self.current.stage is not None:
+                self.current.stage.abandon()
             self.journal.board.close()
 
     def restore(self, checkpoint: Checkpoint, name: str, damaged: list[str]) -> None:
         """Bring a fresh runner to where the checkpoint was taken; ``damaged`` are newer ones that could not be read."""
-        values = checkpoint.values
-        began = values.get("dataset_size", self.dataset_size)
-        if began != self.dataset_size:
-            raise CheckpointError(
-                f"{self.folder} began with {began} training examples, and now there are {self.dataset_size}: divided "
-                "anew, its validation examples would be ones it has trained on. Put the files back (data.corrupt = "
-                '"skip" in its config.toml leaves out corrupt ones), or start a new run'
-            )
-        self.state = State(**values["state"])
-        if self.feed.skipped is not None:
-            self.feed.skipped.add(self.state.skipped)
-        dense = checkpoint.group("teacher")
-        if dense:
-            self.teacher = copy.deepcopy(self.model).requires_grad_(False)
-            load_state(self.teacher, dense)
-            self.engine.place(self.teacher)
-        for site, left in values["sites"].items():
-            kept = set(left["kept"])
-            self.graph.remove({site: [c for c in range(left["channels"]) if c not in kept]})
-        load_state(self.model, checkpoint.group("model"))
+        restore_checkpoint(self, checkpoint)
         self._resumed = (checkpoint, name, damaged)
 
     def _tell_resumed(self) -> None:
@@ -186,19 +159,14 @@ class Runner:
         self.engine.place(self.model)
         if phase.kind != "pretrain" and not self.state.started:
             self._start()
-        self._current = current = self._begin(phase)
+        self.current = current = self._begin(phase)
         if current.stage is not None and current.stage.trains and not current.steps:
             self.journal.warn(f"stage {phase.stage} has no training step: its epochs or the budget are too small")
-        price = self._price_of_an_epoch(phase) / current.stream.steps
+        price = self.account.epoch(phase, teacher=self.teacher is not None) / current.stream.steps
         began = time.monotonic()
         while True:
             if current.at_epoch_end:
-                cut_follows = current.over and current.stage is not None  # and validates again
-                self.state.val_error = None if cut_follows else self._validate()
-                self.journal.epoch(
-                    current, self.state.metric, val_error=self.state.val_error, cost=sum(self.state.cost.values())
-                )
-                self._tell_skipped()
+                self._tell_epoch(current)
                 current.meter.reset()
             if current.over:
                 break
@@ -206,17 +174,33 @@ class Runner:
             self.journal.progress.stage(phase.number, label)
             self.journal.progress.epoch(current.stream.steps, label)
             for loss in current.run_epoch():
-                self.state.cost[phase.kind] += price
-                self.journal.progress.step(loss)
-                self._breathe(signals)
+                self.account.spend(phase.kind, price)
+                self._show(loss)
+                self._between_steps(signals)
         if current.stage is not None:
             self._cut(current, time.monotonic() - began)
-        self._current = None
+        self.current = None
         self.state.phase += 1
         self._save()
 
+    def _tell_epoch(self, current: PhaseRun) -> None:
+        cut_follows = current.over and current.stage is not None  # and validates again
+        self.state.val_error = None if cut_follows else self._validate()
+        self.journal.epoch(
+            current.record(self.state.metric, val_error=self.state.val_error, dense_epochs=self.account.total())
+        )
+        self._tell_skipped()
+
+    def _show(self, loss: Tensor) -> None:
+        """Move the progress bar; its number is read from the device a few times a second, not in every step."""
+        now = time.monotonic()
+        due = now - self._shown > _SHOW_SECONDS
+        self._shown = now if due else self._shown
+        self.journal.progress.step(loss.item() if due else None)
+
     def _begin(self, phase: Phase) -> PhaseRun:
         torch.manual_seed(mix(self.config.seed, phase.salt, _BEGINNING))
+        self.pruner.dense = self.teacher
         stage = None if phase.stage is None else self.pruner.stage(phase.stage, remember=False)
         teacher = None
         if phase.distill and self.teacher is not None:
@@ -230,27 +214,13 @@ class Runner:
             seed=self.config.seed,
             stage=stage,
             teacher=teacher,
-            epochs=self._epochs(phase),
+            epochs=self.account.epochs(phase, teacher=self.teacher is not None),
         )
         if self._resumed is not None:
             checkpoint, self._resumed = self._resumed[0], None
             if checkpoint.values["phase"] is not None:
                 current.restore(checkpoint.tensors, checkpoint.values["phase"])
         return current
-
-    def _epochs(self, phase: Phase) -> float:
-        """How long a phase lasts."""
-        if phase.kind == "prune" and not self.pruner.method.stage.trains and not phase.stage:
-            return 0.0  # nothing to train before the first cut
-        if phase.kind == "finetune" and self.config.budget is not None:
-            if self.state.finetune_epochs is None:
-                left = self.config.budget - self.state.cost["prune"]
-                self.state.finetune_epochs = max(0.0, left) / self._price_of_an_epoch(phase)
-            return self.state.finetune_epochs
-        if phase.kind == "prune" and self.config.budget is not None:
-            most = epoch_cost(1, taught=phase.distill > 0, beside=self._beside(phase))
-            return stage_epochs(phase.optim.epochs, len(self.pruner), self.config.budget, most)
-        return phase.optim.epochs
 
     def _start(self) -> None:
         """The dense network is ready: note what it can do, and keep it where it will teach."""
@@ -272,18 +242,6 @@ class Runner:
         what = names[0] if len(names) == 1 else f"{len(names)} sites"
         return f"stage {stage + 1}/{len(self.pruner)} {what} {epochs}"
 
-    def _price_of_an_epoch(self, phase: Phase) -> float:
-        """In dense epochs."""
-        taught = phase.distill > 0 and self.teacher is not None
-        return epoch_cost(self._share(), taught=taught, beside=self._beside(phase))
-
-    def _beside(self, phase: Phase) -> float:
-        return self.pruner.method.stage.beside(self.pruner.settings) if phase.kind == "prune" else 0.0
-
-    def _share(self) -> float:
-        """Of the dense network's MACs, what is left."""
-        return self.graph.macs() / self.dense[0]
-
     def _cut(self, current: PhaseRun, seconds: float) -> None:
         assert current.stage is not None
         torch.manual_seed(mix(self.config.seed, current.phase.salt, _OBSERVATION))
@@ -298,23 +256,17 @@ class Runner:
         self.state.undecided.update(result.undecided)
         self.state.guarded += result.guarded
         self.state.val_error = self._validate()
-        self.journal.stage(
-            current,
-            result,
-            self.graph,
-            stages=len(self.pruner),
-            dense=self.dense,
-            metric=self.state.metric,
-            val_error=self.state.val_error,
-            seconds=seconds,
+        record = current.stage_record(
+            len(self.pruner), seconds=seconds, metric=self.state.metric, val_error=self.state.val_error
         )
+        self.journal.stage(record, result, self.graph, self.dense)
         self._tell_skipped()
 
     def _recalibrating(self, current: PhaseRun) -> Iterator[Any]:
         """Batches for the statistics after a cut; they count like any forward pass."""
         epoch = filled(current.stream.epoch(mix(current.phase.salt, _CALIBRATION)))
         for inputs, _ in islice(epoch, self.config.runtime.recalibrate):
-            self.state.cost["prune"] += forward_cost(1, current.stream.steps, self._share())
+            self.account.spend("prune", forward_cost(1, current.stream.steps, self.account.share()))
             yield self.engine.put(inputs)
 
     def _tell_skipped(self) -> None:
@@ -329,8 +281,8 @@ class Runner:
             count = min(self.config.prune.observe, steps)
             epoch = islice(filled(current.stream.epoch(mix(current.phase.salt, _OBSERVATION))), count)
             batches = ((self.engine.put(x), self.engine.put(y)) for x, y in epoch)
-            stage.observe(batches, self.loss_fn, self.teacher if stage.needs_dense else None)
-            self.state.cost["prune"] += observation_cost(type(stage), count, steps, self._share())
+            stage.observe(batches, self.loss_fn)
+            self.account.spend("prune", observation_cost(type(stage), count, steps, self.account.share()))
 
     def _validate(self) -> float | None:
         return None if self.feed.val is None else self._evaluate(self.feed.val).value
@@ -342,7 +294,7 @@ class Runner:
 
     # checkpoints
 
-    def _breathe(self, signals: Signals) -> None:
+    def _between_steps(self, signals: Signals) -> None:
         """Between two steps: stop if asked to, save if it is time."""
         if self.engine.any(signals.received is not None):
             self._save()
@@ -365,19 +317,7 @@ class Runner:
             self.state.skipped = sorted(self.feed.skipped.names)
         if self.folder is None or not self.engine.main:
             return
-        tensors = {f"model.{k}": v for k, v in state_tensors(self.model).items()}
-        if self.teacher is not None:
-            tensors |= {f"teacher.{k}": v for k, v in state_tensors(self.teacher).items()}
-        if self._current is not None:
-            tensors |= self._current.tensors()
-        values = {
-            "state": asdict(self.state),
-            "sites": self.graph.plan().sites,
-            "phase": None if self._current is None else self._current.values(),
-            "events": len(self.journal.events),
-            "dataset_size": self.dataset_size,
-        }
-        save_checkpoint(self.folder / CHECKPOINTS, Checkpoint(tensors, values))
+        save_checkpoint(self.folder / CHECKPOINTS, take_checkpoint(self))
 
     # the end
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rbprune.graph.cost import COSTS
 from rbprune.logging.journal import versions
 from rbprune.pruner import Pruner
 from rbprune.settings.sections import Config
@@ -12,11 +13,11 @@ from rbprune.train.state import State
 
 
 def summarise(
-    config: Config, state: State, pruner: Pruner, *, dataset_size: int, dense: tuple[int, int], score: Score | None
+    config: Config, state: State, pruner: Pruner, *, dataset_size: int, dense: dict[str, float], score: Score | None
 ) -> dict[str, Any]:
-    """``dense``: MACs and parameters before; ``score``: on the test set or, without one, the validation set."""
-    graph, (macs_before, params_before) = pruner.graph, dense
-    macs, params = graph.macs(), graph.params()
+    """What the run reached. ``dense`` is what the dense network cost, by name of the cost; ``score`` is on the test set
+    or, without one, on the validation set."""
+    graph = pruner.graph
     touched = {name for stage in pruner.stages for name in stage}
     summary: dict[str, Any] = {
         "model": config.model.name,
@@ -27,12 +28,11 @@ def summarise(
         "error_before": state.error_before,
         "error_after": None if score is None else score.value,
         "val_error_after": state.val_error,
-        "macs_before": macs_before,
-        "macs_after": macs,
-        "macs_ratio": macs_before / macs,
-        "params_before": params_before,
-        "params_after": params,
-        "params_ratio": params_before / params,
+    }
+    for name, cost in COSTS.items():
+        after = cost.total(graph)
+        summary |= {f"{name}_before": dense[name], f"{name}_after": after, f"{name}_ratio": dense[name] / after}
+    summary |= {
         "channels": {s.name: [s.original, s.channels] for s in graph.sites if s.name in touched},
         "undecided": state.undecided,
         "guarded": state.guarded,

@@ -1,0 +1,117 @@
+"""What a stage notices of the training loop around it: forward passes of the network and steps of its optimizers.
+
+A loop of one's own is forward, loss + ``stage.kl()``, backward, step. Whatever else a method has to do in between hangs
+on these calls, so that nothing can be forgotten; and what was left out all the same is told when the stage ends.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
+
+from rbprune.utils.inputs import Arguments
+
+_RECENT_BATCHES, _RECENT_BYTES = 16, 1 << 28
+
+
+class Watched(Protocol):
+    """What is called at the moments of a training step."""
+
+    module: nn.Module | None
+
+    def before_step(self) -> None:
+        """Gradients are there, and no optimizer has stepped yet."""
+
+    def after_step(self) -> None:
+        """The weights have made a step; once for each training step."""
+
+    def clamp(self) -> None:
+        """Some optimizer of the network's weights, or of what the method trains, has made a step."""
+
+
+class LoopWatch:
+    """Hooks on a model and on every optimizer of its parameters, until ``detach``."""
+
+    def __init__(self, model: nn.Module, watched: Watched, *, remember: bool) -> None:
+        self._model, self._watched = model, weakref.ref(watched)
+        self.forwards = 0
+        """Forward passes in training mode so far."""
+        self.steps = 0
+        """Steps of an optimizer of the network's weights so far."""
+        self.own_steps = 0
+        """Steps of an optimizer of what the method trains so far."""
+        self.recent: deque[Arguments] = deque(maxlen=_RECENT_BATCHES if remember else 0)
+        """The last inputs that the model saw in training."""
+        self._stepped = True
+        self._kinds: weakref.WeakKeyDictionary[torch.optim.Optimizer, tuple[bool, bool]] = weakref.WeakKeyDictionary()
+        handles: list[Any] = [
+            model.register_forward_pre_hook(self._on_forward, with_kwargs=True),
+            register_optimizer_step_pre_hook(_weakly(self, LoopWatch._on_step)),
+            register_optimizer_step_post_hook(_weakly(self, LoopWatch._on_stepped)),
+        ]
+        self.detach = weakref.finalize(self, _remove, handles)
+        """Takes the hooks off; so does the end of a stage that nobody finished."""
+
+    def _on_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not (module.training and torch.is_grad_enabled()):
+            return
+        self.forwards += 1
+        self._stepped = False
+        if self.recent.maxlen:
+            tensors = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
+            size = sum(a.numel() * a.element_size() for a in tensors)
+            while self.recent and size * (len(self.recent) + 1) > _RECENT_BYTES:
+                self.recent.popleft()
+            self.recent.append(Arguments(args, kwargs))
+
+    def _on_step(self, optimizer: torch.optim.Optimizer) -> None:
+        watched = self._watched()
+        if watched is not None and self._trains(optimizer)[0] and not self._stepped:
+            watched.before_step()
+
+    def _on_stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        watched, (weights, own) = self._watched(), self._trains(optimizer)
+        if watched is None or not (weights or own):
+            return
+        self.own_steps += own
+        if weights and not self._stepped:
+            self._stepped = True
+            self.steps += 1
+            watched.after_step()
+        watched.clamp()
+
+    def _trains(self, optimizer: torch.optim.Optimizer) -> tuple[bool, bool]:
+        """Whether it trains weights of the network, and whether it trains what the method has beside them."""
+        found = self._kinds.get(optimizer)
+        if found is None:
+            watched = self._watched()
+            module = None if watched is None else watched.module
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            weights = not held.isdisjoint(map(id, self._model.parameters()))
+            own = module is not None and not held.isdisjoint(map(id, module.parameters()))
+            found = self._kinds[optimizer] = (weights, own)
+        return found
+
+
+def _remove(handles: list[Any]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+def _weakly(watch: LoopWatch, method: Callable[[LoopWatch, torch.optim.Optimizer], None]) -> Callable[..., None]:
+    """A hook for all optimizers of the process that does not keep a forgotten stage, and its network, alive."""
+    reference = weakref.ref(watch)
+
+    def hook(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        found = reference()
+        if found is not None:
+            method(found, optimizer)
+
+    return hook

@@ -1,0 +1,96 @@
+"""The settings of pruning: what every stage of every method is told, each default written here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from rbprune.bayes import dirac
+from rbprune.graph.cost import COSTS, Cost
+from rbprune.methods.price import ChannelPrices, Price
+from rbprune.utils.section import Section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FIXED_POINT_STEP, ADAM_RATE = 0.05, 1e-2
+"""How far rates go towards their fixed point in a step, and the learning rate of whatever else a method trains."""
+
+
+class PruningSettings(Section):
+    """How channels are judged; each method reads what concerns it."""
+
+    method: str = "rbp"
+    price: Price | None = None
+    """What a channel must bring to stay; by default 2 nats per example, less for fewer than ten classes."""
+    rates: Literal["auto", "adam", "fixed-point"] = "auto"
+    """How rbp, rrbp and ibp find the rates: by Adam, or by going to their fixed point for a running estimate of the
+    curvature; auto takes the fixed point where the curvature is known (a classifier under cross-entropy)."""
+    rate_lr: float | None = Field(None, gt=0)
+    """Learning rate of what a method trains beside the weights, 0.01 by default; for rates that go to their fixed point
+    the share of the way that they go in each step, 0.05 by default."""
+    rate_init: float = Field(dirac.RATE_INIT, gt=0, lt=1)
+    noise: Literal["example", "batch"] | None = None
+    """One draw per example or per batch; by default as the method has it."""
+    threshold: float | None = None
+    """Where a channel counts as redundant, in the method's own unit; by default the method's own."""
+    macs_ratio: float | None = Field(None, ge=1)
+    """Cut until the MACs are so many times fewer, along the method's ranking; some methods must be told."""
+    params_ratio: float | None = Field(None, ge=1)
+    """The same for the parameters."""
+    least: float = Field(0.1, ge=0, le=1)
+    """The share of its channels that every layer keeps when a ratio decides; at least one channel stays."""
+    downsampling: bool = False
+    """rrbp: also prune the blocks whose shortcut is not the identity (the paper leaves them alone)."""
+    options: dict[str, float] = {}
+    """Settings of one method only; see docs/methods.md."""
+    keep: list[str] = []
+    """Modules whose outputs stay as they are."""
+    only: list[str] | None = None
+    """The only sites that may be pruned."""
+
+    @model_validator(mode="after")
+    def _has_one_target(self) -> Self:
+        if self.macs_ratio is not None and self.params_ratio is not None:
+            raise ValueError("macs_ratio and params_ratio cannot both be met exactly: give one of them")
+        return self
+
+    @property
+    def ratio(self) -> tuple[Cost, float] | None:
+        """The cost that has to fall, and how many times, where a ratio decides."""
+        given = {name: getattr(self, f"{name}_ratio") for name in COSTS}
+        return next(((COSTS[name], ratio) for name, ratio in given.items() if ratio is not None), None)
+
+    @property
+    def step_size(self) -> float:
+        """``rate_lr`` or, where it is not given, the default for the way in which rates are found."""
+        default = ADAM_RATE if self.rates == "adam" else FIXED_POINT_STEP
+        return default if self.rate_lr is None else self.rate_lr
+
+
+@dataclass(frozen=True)
+class Target:
+    """So much of a cost may be left."""
+
+    cost: Cost
+    limit: float
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """What a stage is told: the settings of pruning, and the few values that follow from the network and its data."""
+
+    dataset_size: int
+    prices: ChannelPrices
+    settings: PruningSettings = field(default_factory=PruningSettings)
+    target: Target | None = None
+    """Cut down to this, by the method's ranking, instead of where its threshold says."""
+    later: tuple[str, ...] = ()
+    """Where a target decides: the sites of the stages to come, which will do their part of it."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """For methods that take the share of channels to remove, that of each site."""
+    dense: nn.Module | None = None
+    """The network as it was before any cut, for methods that compare with it."""

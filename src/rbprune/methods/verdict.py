@@ -1,0 +1,40 @@
+"""What a method says about channels, and what a finished stage did to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a method says about the channels of one site.
+
+    ``value`` is its diagnostic for each channel, higher for a more redundant one; ``redundant`` says which go;
+    ``factor`` is multiplied into the consumers' weights before the cut; ``rank`` is what a cut down to a target follows
+    instead of ``value``, where values of different sites cannot be compared.
+    """
+
+    value: Tensor
+    redundant: Tensor
+    factor: Tensor | None = None
+    rank: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What a finished stage did.
+
+    ``values`` are the method's diagnostic per channel, ``channels`` those before and after, ``guarded`` the sites where
+    one channel was spared because all were redundant, ``notes`` one more number per site where a method has one
+    (relative reconstruction error).
+    """
+
+    diagnostic: str
+    values: dict[str, Tensor]
+    channels: dict[str, tuple[int, int]]
+    undecided: dict[str, float]
+    price: dict[str, tuple[float, float]]
+    guarded: list[str]
+    notes: dict[str, float]

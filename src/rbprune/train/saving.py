@@ -1,0 +1,57 @@
+"""The state of a whole run in checkpoints: written between two steps, put back into a fresh runner."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rbprune.errors import CheckpointError
+from rbprune.train.checkpoint import Checkpoint
+from rbprune.train.state import State
+from rbprune.utils.state import load_state, state_tensors
+
+if TYPE_CHECKING:
+    from rbprune.train.runner import Runner
+
+
+def take_checkpoint(runner: Runner) -> Checkpoint:
+    """Everything that the rest of the run depends on."""
+    tensors = {f"model.{k}": v for k, v in state_tensors(runner.model).items()}
+    if runner.teacher is not None:
+        tensors |= {f"teacher.{k}": v for k, v in state_tensors(runner.teacher).items()}
+    if runner.current is not None:
+        tensors |= runner.current.tensors()
+    values: dict[str, Any] = {
+        "state": asdict(runner.state),
+        "sites": runner.graph.plan().sites,
+        "phase": None if runner.current is None else runner.current.values(),
+        "events": len(runner.journal.events),
+        "dataset_size": runner.dataset_size,
+    }
+    return Checkpoint(tensors, values)
+
+
+def restore_checkpoint(runner: Runner, checkpoint: Checkpoint) -> None:
+    """Bring a fresh runner to where the checkpoint was taken, but for the phase in progress, which is begun later."""
+    values = checkpoint.values
+    began = values.get("dataset_size", runner.dataset_size)
+    if began != runner.dataset_size:
+        raise CheckpointError(
+            f"{runner.folder} began with {began} training examples, and now there are {runner.dataset_size}: divided "
+            "anew, its validation examples would be ones it has trained on. Put the files back (data.corrupt = "
+            '"skip" in its config.toml leaves out corrupt ones), or start a new run'
+        )
+    for name, value in asdict(State(**values["state"])).items():
+        setattr(runner.state, name, value)
+    if runner.feed.skipped is not None:
+        runner.feed.skipped.add(runner.state.skipped)
+    dense = checkpoint.group("teacher")
+    if dense:
+        runner.teacher = copy.deepcopy(runner.model).requires_grad_(False)
+        load_state(runner.teacher, dense)
+        runner.engine.place(runner.teacher)
+    for site, left in values["sites"].items():
+        kept = set(left["kept"])
+        runner.graph.remove({site: [c for c in range(left["channels"]) if c not in kept]})
+    load_state(runner.model, checkpoint.group("model"))

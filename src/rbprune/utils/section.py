@@ -1,0 +1,58 @@
+"""Tables of settings: validated when they are made, frozen, and closed to unknown keys."""
+
+from __future__ import annotations
+
+from typing import Any, Self, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rbprune.errors import ConfigError, nearest
+
+
+class Section(BaseModel):
+    """Base of all settings. Made from keywords it raises ``ConfigError``, with every mistake named at once.
+
+    >>> class Colours(Section):
+    ...     red: float = 0.0
+    >>> Colours(rad=1)
+    Traceback (most recent call last):
+    rbprune.errors.ConfigError: these settings cannot be used:
+      rad: unknown key; did you mean 'red'?; known here: red
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(explain(error, type(self), "these settings")) from error
+
+    # pydantic must not take this for an __init__ of our own that it has to call for a section within a section: there
+    # it collects the mistakes of all of them
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def changed(self, **changes: Any) -> Self:
+        """The same settings but for these, validated anew."""
+        return type(self)(**{**dict(self), **changes})
+
+
+def explain(error: ValidationError, section: type[BaseModel], where: str) -> str:
+    """Every mistake of some settings, a line each; unknown keys with the nearest known one."""
+    return f"{where} cannot be used:\n" + "\n".join(_explain_one(each, section) for each in error.errors())
+
+
+def _explain_one(error: Any, section: type[BaseModel]) -> str:
+    path = [str(part) for part in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        fields = _fields_at(section, path[:-1])
+        return f"  {'.'.join(path)}: unknown key{nearest(path[-1], fields)}; known here: {', '.join(sorted(fields))}"
+    return f"  {'.'.join(path) or section.__name__} = {error['input']!r}: {error['msg']}"
+
+
+def _fields_at(section: Any, path: list[str]) -> list[str]:
+    for part in path:
+        annotation = section.model_fields[part].annotation
+        options = get_args(annotation) if get_origin(annotation) else (annotation,)
+        section = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
+    return list(section.model_fields)
