@@ -4,8 +4,7 @@ import io
 
 from rich.console import Console
 
-from rbprune.logging.progress import Eta
-from rbprune.report import Progress
+from rbprune.logging.progress import Eta, Progress
 
 
 def run(progress: Progress) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rbprune.errors import CheckpointError
-from rbprune.report import EventLog, write_report
+from rbprune.logging.events import EventLog
+from rbprune.report import write_report
 
 from .fake import site_names, write_run
 
