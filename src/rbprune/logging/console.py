@@ -11,10 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rbprune.logging.event_fields import as_list, as_mapping, as_pair
-from rbprune.logging.progress import Progress
 from rbprune.utils.numbers import as_number, count, decimal, duration, quotient, ratio, score, share
-
-__all__ = ["Progress", "stage_line", "summary_table"]
 
 MOST_SITES = 40
 BAR = 20
@@ -54,17 +51,17 @@ def summary_table(summary: Mapping[str, Any], console: Console) -> None:
     """Print what the run reached: sizes and error before and after, channels per site, and the cost."""
     wide = console.encoding.lower().startswith("utf")
     console.print()
-    console.print(_figures(summary))
+    console.print(_totals_table(summary))
     channels = {str(name): as_pair(value) for name, value in as_mapping(summary.get("channels")).items()}
     if channels:
-        console.print(_sites(channels, as_mapping(summary.get("undecided")), wide))
+        console.print(_sites_table(channels, as_mapping(summary.get("undecided")), wide))
         if len(channels) > MOST_SITES:
             console.print(Text(f"  and {len(channels) - MOST_SITES} more sites, all in report.html", style="dim"))
     if cost := _cost(summary):
         console.print(Text.assemble(("  cost  ", "bold"), cost))
 
 
-def _figures(summary: Mapping[str, Any]) -> Table:
+def _totals_table(summary: Mapping[str, Any]) -> Table:
     heading = [str(summary["method"])] if summary.get("method") else []
     heading += [f"seed {summary['seed']}"] if summary.get("seed") is not None else []
     table = Table(box=box.SIMPLE_HEAD, title=Text("  ".join(heading), style="bold") if heading else None)
@@ -95,7 +92,7 @@ def _figures(summary: Mapping[str, Any]) -> Table:
     return table
 
 
-def _sites(
+def _sites_table(
     channels: Mapping[str, tuple[float | None, float | None]], undecided: Mapping[Any, Any], wide: bool
 ) -> Table:
     table = Table(box=box.SIMPLE_HEAD)

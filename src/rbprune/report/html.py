@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,30 +18,26 @@ from rbprune.report.charts import histogram
 from rbprune.report.run_charts import phase_name, run_charts
 from rbprune.report.run_record import RunRecord, gather_run
 from rbprune.utils import numbers
+from rbprune.utils.files import write_atomic
 from rbprune.utils.numbers import as_number
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def write_report(folder: Path) -> Path:
-    """Write ``folder/report.html`` from ``folder/events.jsonl`` and return its path."""
-    folder = Path(folder)
-    log = folder / "events.jsonl"
-    if not log.is_file():
-        raise CheckpointError(f"no events.jsonl in {str(folder)!r}; give the folder of a run")
-    scan = scan_events(log)
-    page = render(gather_run(scan.events), folder, scan.damaged)
-    target = folder / "report.html"
-    partial = folder / f".report.html.{os.getpid()}.tmp"
-    try:
-        partial.write_bytes(page.encode("utf-8", errors="replace"))
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
-    return target
+def write_report(page: Path, *, events: Path, settings: Path) -> Path:
+    """Write the page of the run whose log is ``events``, and return its path.
+
+    The run is named by the folder in which ``page`` lies. Where the log does not hold the settings, they are read
+    from the file ``settings``, if there is one.
+    """
+    if not events.is_file():
+        raise CheckpointError(f"no {events.name} in {str(events.parent)!r}; give the folder of a run")
+    scan = scan_events(events)
+    html = render(gather_run(scan.events), page.parent, settings, scan.damaged)
+    return write_atomic(page, html.encode("utf-8", errors="replace"))
 
 
-def render(run: RunRecord, folder: Path, damaged: int = 0) -> str:
+def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0) -> str:
     """The page of a run as HTML; ``damaged`` is how many lines of its events could not be read."""
     return (
         environment()
@@ -60,7 +55,7 @@ def render(run: RunRecord, folder: Path, damaged: int = 0) -> str:
             most_macs=max((layer.macs[0] or 0 for layer in run.layers), default=0),
             most_params=max((layer.params[0] or 0 for layer in run.layers), default=0),
             names=min(24, max((len(site.name) + 7 * site.guarded for site in run.sites), default=0) + 1),
-            toml=as_text(run.start.get("config_toml")) or _config_file(folder),
+            toml=as_text(run.start.get("config_toml")) or _text_of(settings),
             command=shlex.join(map(as_text, as_list(run.start.get("command")))),
             resume=shlex.join(["rbprune", "resume", str(folder)]),
             load=f"import rbprune\n\nmodel = rbprune.load({str(folder)!r}, FreshModel())",
@@ -165,6 +160,6 @@ def _where(run: RunRecord) -> str:
     return ", ".join(part for part in (phase, "" if stage is None else f"stage {stage + 1:.0f}", epoch) if part)
 
 
-def _config_file(folder: Path) -> str:
-    path = folder / "config.toml"
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+def _text_of(file: Path) -> str:
+    """The content of a file that need not be there."""
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
