@@ -32,8 +32,7 @@ from torch import Tensor, nn
 
 from rbprune import data, models
 from rbprune.data import TensorSource
-from rbprune.data.cifar10 import read_cifar10
-from rbprune.data.traits import CIFAR10
+from rbprune.data.cifar10 import CIFAR10, read_cifar10
 from rbprune.measure.machine import cpu_name
 from rbprune.runs.session import make_feed
 from rbprune.settings.recipe import load_recipe

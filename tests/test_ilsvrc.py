@@ -17,8 +17,8 @@ import rbprune
 from rbprune import models
 from rbprune.data import load
 from rbprune.data.folder import open_folder
-from rbprune.data.image import Images
-from rbprune.data.make_shards import Request, make_shards
+from rbprune.data.image import ImageDataset
+from rbprune.data.make_shards import ShardRequest, make_shards
 from rbprune.data.shards import open_shards
 from rbprune.errors import CorruptError
 from rbprune.measure.count import count_run
@@ -90,7 +90,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shards(tree: Path) -> Path:
     out = tree.parent / "shards"
-    summary = make_shards(tree, out, Request(images_per_shard=9), workers=1, console=Console(file=io.StringIO()))
+    summary = make_shards(tree, out, ShardRequest(images_per_shard=9), workers=1, console=Console(file=io.StringIO()))
     assert {entry["file"] for entry in summary["skipped"]} == CORRUPT
     assert (summary["train"]["images"], summary["val"]["images"]) == (22, 11)
     return out
@@ -99,7 +99,7 @@ def shards(tree: Path) -> Path:
 @pytest.mark.parametrize("augment", [False, True])
 def test_folder_and_shards_give_the_same_images_bit_for_bit(tree: Path, shards: Path, augment: bool) -> None:
     for folder, packed in zip(open_folder(tree)[:2], open_shards(shards)[:2], strict=True):
-        plain, tarred = (Images(store, size=224, augment=augment) for store in (folder, packed))
+        plain, tarred = (ImageDataset(store, size=224, augment=augment) for store in (folder, packed))
         places = {f"{file.parent.name}/{file.stem}": i for i, file in enumerate(folder.files)}
         compared = 0
         for i in range(len(tarred)):
@@ -116,7 +116,7 @@ def test_folder_and_shards_give_the_same_images_bit_for_bit(tree: Path, shards: 
 
 def test_every_mode_becomes_three_channels_and_rotation_is_left_as_it_is(tree: Path) -> None:
     store = open_folder(tree)[0]
-    images = Images(store, size=224, augment=False)
+    images = ImageDataset(store, size=224, augment=False)
     good = [i for i, file in enumerate(store.files) if str(file.relative_to(tree)) not in CORRUPT]
     assert {Image.open(io.BytesIO(store.read(i))).mode for i in good} == {"RGB", "L", "CMYK", "RGBA"}
     for i in good:
@@ -126,7 +126,7 @@ def test_every_mode_becomes_three_channels_and_rotation_is_left_as_it_is(tree: P
 
 def test_corrupt_files_are_named(tree: Path) -> None:
     store = open_folder(tree)[0]
-    images = Images(store, size=224, augment=False)
+    images = ImageDataset(store, size=224, augment=False)
     found = set()
     for i in range(len(images)):
         try:

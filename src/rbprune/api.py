@@ -44,7 +44,7 @@ class Result:
         save_model(folder, self.model, self.plan)
         write_atomic(folder / "config.toml", to_toml(self.config))
         write_atomic(folder / "events.jsonl", "".join(json.dumps(event) + "\n" for event in self.events))
-        write_report(folder)
+        write_report(folder / "report.html", events=folder / "events.jsonl", settings=folder / "config.toml")
         write_atomic(folder / "summary.json", json.dumps(self.summary, indent=2))
         return folder
 

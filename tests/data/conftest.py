@@ -13,7 +13,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rbprune.data.idx import write_idx
+from rbprune.data.mnist import write_idx
+from tests.data.shard_files import pairs, write_tar
 
 
 def pixels(*shape: int, seed: int = 0) -> Tensor:
@@ -68,4 +69,13 @@ def image_folder(tmp_path: Path) -> Path:
             for i in range(n):
                 values = generator.integers(0, 256, (40, 50, 3), dtype=np.uint8)
                 Image.fromarray(values).save(place / f"{i}.{'JPEG' if i else 'jpg'}")
+    return tmp_path
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """Three training shards with labels 0, 1 and 2, of 3 images each, and one of validation."""
+    for i in range(3):
+        write_tar(tmp_path / f"train-{i:06d}.tar", pairs([f"t{i}/{k}" for k in range(3)], i))
+    write_tar(tmp_path / "val-000000.tar", pairs("uvw", 1))
     return tmp_path

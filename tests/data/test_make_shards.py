@@ -19,14 +19,14 @@ from rich.console import Console
 
 from rbprune.cli import main
 from rbprune.data import load
-from rbprune.data.make_shards import Request, list_pictures, make_shards
+from rbprune.data.make_shards import ShardRequest, list_source_images, make_shards
 from rbprune.errors import ConfigError, DataError
 from tests.data.shard_files import jpeg
 
-SMALL = Request(images_per_shard=5)
+SMALL = ShardRequest(images_per_shard=5)
 
 
-def make(source: Path, out: Path, request: Request = SMALL, workers: int = 1) -> dict[str, Any]:
+def make(source: Path, out: Path, request: ShardRequest = SMALL, workers: int = 1) -> dict[str, Any]:
     return make_shards(source, out, request, workers=workers, console=Console(file=io.StringIO()))
 
 
@@ -66,7 +66,7 @@ def test_the_bytes_depend_on_files_and_seed_alone(image_folder: Path, tmp_path: 
     for file in image_folder.rglob("*.jpg"):
         os.utime(file, (1, 1))
     make(image_folder, tmp_path / "b", workers=2)
-    make(image_folder, tmp_path / "c", Request(5, seed=1))
+    make(image_folder, tmp_path / "c", ShardRequest(5, seed=1))
     a, b, c = (contents(tmp_path / name) for name in "abc")
     assert a == b
     assert a["train-000000.tar"] != c["train-000000.tar"]
@@ -119,7 +119,7 @@ def test_a_corrupt_file_whose_name_is_not_utf8_is_left_out_like_any_other(image_
 
 def test_without_the_check_everything_is_packed(image_folder: Path, tmp_path: Path) -> None:
     (image_folder / "train/bee/1.JPEG").write_bytes(b"no image")
-    summary = make(image_folder, tmp_path / "out", Request(5, check=False))
+    summary = make(image_folder, tmp_path / "out", ShardRequest(5, check=False))
     assert summary["train"]["images"] == 12
     assert members(tmp_path / "out", "train")["bee/1.jpeg"] == b"no image"
 
@@ -158,8 +158,8 @@ def test_a_signal_stops_it_and_leaves_no_half_shard(image_folder: Path, tmp_path
     assert "Traceback" not in output
     assert not list(out.glob(".*")) and not (out / "train.json").exists()
     assert 0 < len(list(out.glob("train-*.tar"))) < 22
-    assert make(image_folder, out, Request(10))["train"]["images"] == 212
-    make(image_folder, tmp_path / "whole", Request(10))
+    assert make(image_folder, out, ShardRequest(10))["train"]["images"] == 212
+    make(image_folder, tmp_path / "whole", ShardRequest(10))
     assert contents(out) == contents(tmp_path / "whole")
 
 
@@ -171,11 +171,11 @@ def test_another_folder_or_request_is_refused(image_folder: Path, tmp_path: Path
         make(image_folder, tmp_path / "file")
     make(image_folder, tmp_path / "out")
     with pytest.raises(ConfigError, match=r"holds shards with another seed \(0, now 1\)"):
-        make(image_folder, tmp_path / "out", Request(5, seed=1))
+        make(image_folder, tmp_path / "out", ShardRequest(5, seed=1))
     (image_folder / "train/ant/more.jpg").write_bytes(jpeg())
     with pytest.raises(ConfigError, match=r"another files \(18, now 19\)"):
         make(image_folder, tmp_path / "out")
-    for request, workers, name in ((Request(0), 1, "images-per-shard"), (SMALL, 0, "workers")):
+    for request, workers, name in ((ShardRequest(0), 1, "images-per-shard"), (SMALL, 0, "workers")):
         with pytest.raises(ConfigError, match=f"--{name} must be at least 1, got 0"):
             make(image_folder, tmp_path / "new", request, workers)
     assert not (tmp_path / "new").exists()
@@ -184,7 +184,7 @@ def test_another_folder_or_request_is_refused(image_folder: Path, tmp_path: Path
 def test_keys_have_no_dot_and_stay_apart(image_folder: Path) -> None:
     for name in ("a.b.jpg", "a_b.jpg", "a_b.png", "a_b-2.jpg"):
         (image_folder / "train/ant" / name).write_bytes(jpeg())
-    keys = [p.key for p in list_pictures(image_folder / "train", ["ant"]) if "a_b" in p.key]
+    keys = [p.key for p in list_source_images(image_folder / "train", ["ant"]) if "a_b" in p.key]
     assert len(set(keys)) == 4
     assert all(key.startswith("ant/a_b") and "." not in key for key in keys)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rbprune.data import Data, Source, load
-from rbprune.errors import ConfigError, DataError
+from rbprune.errors import DataError
 
 DATA = os.environ.get("RBPRUNE_DATA")
 
@@ -18,35 +18,8 @@ def labels(source: Source) -> torch.Tensor:
     return torch.cat([y for _, y in source.batches(torch.arange(n), 500, seed=0, augment=False)])
 
 
-def everything(source: Source) -> torch.Tensor:
-    ((x, _),) = source.batches(torch.arange(len(source)), len(source), seed=0, augment=False)
-    return x
-
-
 def first(source: Source, *, augment: bool, seed: int = 0) -> torch.Tensor:
     return next(iter(source.batches(torch.arange(20), 20, seed=seed, augment=augment)))[0]
-
-
-def test_validation_and_training_examples_are_apart_and_stratified() -> None:
-    data = load("mnist-subset", val=500, limit=1000)
-    assert data.val is not None
-    assert labels(data.train).bincount().tolist() == [100] * 10
-    assert labels(data.val).bincount().tolist() == [50] * 10
-    whole = load("mnist-subset", val=500)
-    assert whole.val is not None
-    images = [everything(whole.train), everything(whole.val)]
-    together = everything(load("mnist-subset").train)
-    assert torch.cat(images).sum((1, 2, 3)).sort().values.equal(together.sum((1, 2, 3)).sort().values)
-
-
-def test_only_training_is_augmented_and_only_on_request() -> None:
-    data = load("mnist-subset", val=100)
-    assert data.val is not None
-    assert not torch.equal(first(data.train, augment=True), first(data.train, augment=False))
-    assert torch.equal(first(data.val, augment=True), first(data.val, augment=False))
-    assert torch.equal(first(data.test, augment=True), first(data.test, augment=False))
-    plain = load("mnist-subset", val=100, augment=False)
-    assert torch.equal(first(plain.train, augment=True), first(data.train, augment=False))
 
 
 def test_mnist_is_shifted_by_two_pixels_and_not_mirrored(mnist_files: Callable[..., Path]) -> None:
@@ -68,23 +41,6 @@ def test_cifar10(cifar_files: Callable[[str], Path]) -> None:
     assert (len(data.train), len(data.val), len(data.test)) == (40, 10, 10)
     assert (data.classes, data.shape) == (10, (3, 32, 32))
     assert labels(data.val).bincount().tolist() == [1] * 10
-
-
-def test_a_limit_beyond_the_data_keeps_all() -> None:
-    assert len(load("mnist-subset", val=1000, limit=99999).train) == 5000
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"val": 6000}, "data.val=6000: mnist-subset has 6000 training examples"),
-        ({"val": -1}, "data.val=-1"),
-        ({"limit": 0}, "data.limit=0: keep at least 1"),
-    ],
-)
-def test_impossible_divisions_are_refused(options: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load("mnist-subset", **options)  # type: ignore[arg-type]
 
 
 def test_an_unknown_name_is_answered_with_the_near_one() -> None:

@@ -11,19 +11,9 @@ import torch
 
 from rbprune.data import Data, load
 from rbprune.data.image import decode, transform
-from rbprune.data.shard_index import load_index
 from rbprune.data.shards import ShardStore, open_shards
 from rbprune.errors import CorruptError, DataError
 from tests.data.shard_files import jpeg, pairs, write_tar
-
-
-@pytest.fixture
-def shards(tmp_path: Path) -> Path:
-    """Three training shards with labels 0, 1 and 2, of 3 images each, and one of validation."""
-    for i in range(3):
-        write_tar(tmp_path / f"train-{i:06d}.tar", pairs([f"t{i}/{k}" for k in range(3)], i))
-    write_tar(tmp_path / "val-000000.tar", pairs("uvw", 1))
-    return tmp_path
 
 
 def everything(data: Data) -> tuple[torch.Tensor, torch.Tensor]:
@@ -55,43 +45,6 @@ def test_batches_depend_on_order_seed_and_number_alone(shards: Path, workers: in
     assert not torch.equal(whole[0], epoch(0, seed=2)[0])
     ((_, held),) = data.val.batches(torch.arange(3), 3, seed=0, augment=False)
     assert held.tolist() == [0, 1, 2], "one of every class"
-
-
-def test_the_index_is_written_once_and_believed_while_it_fits(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = open_shards(shards)
-    assert set(load_index(shards, "train")) == {f"train-{i:06d}.tar" for i in range(3)}
-    walked: list[str] = []
-    plain = __import__("rbprune.data.tar_index", fromlist=["x"]).index_tar
-
-    def count(path: Path) -> object:
-        walked.append(path.name)
-        return plain(path)
-
-    monkeypatch.setattr("rbprune.data.shard_index.index_tar", count)
-    again = open_shards(shards)
-    assert walked == []
-    assert (again[0].offsets == first[0].offsets).all() and torch.equal(again[0].labels, first[0].labels)
-    write_tar(shards / "train-000001.tar", pairs(["new/a"], 1))
-    assert len(open_shards(shards)[0].labels) == 7
-    assert walked == ["train-000001.tar"], "a tar of another length"
-    same_length = pairs(["new/b"], 2)
-    write_tar(shards / "train-000001.tar", same_length)
-    assert open_shards(shards)[0].labels.tolist() == [0, 0, 0, 2, 2, 2, 2]
-    assert walked == ["train-000001.tar"] * 2, "a tar of the same length with another beginning"
-    open_shards(shards)
-    assert len(walked) == 2
-    write_tar(shards / "train-000001.tar", [same_length[0], ("new/b.cls", b"1")])
-    assert open_shards(shards)[0].labels.tolist() == [0, 0, 0, 1, 2, 2, 2], "another label in the same place"
-
-
-@pytest.mark.parametrize("content", [b"", b"junk", None])
-def test_a_damaged_index_is_made_anew(shards: Path, content: bytes | None) -> None:
-    first = open_shards(shards)[0]
-    file = shards / "train.index.npz"
-    file.write_bytes(file.read_bytes()[:-200] if content is None else content)
-    again = open_shards(shards)[0]
-    assert (again.offsets == first.offsets).all()
-    assert len(load_index(shards, "train")) == 3
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import doctest
 import io
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from rbprune.report import stage_line, summary_table
+from rbprune.logging import console as module
+from rbprune.logging.console import stage_line, summary_table
 from tests.report.fake import write_run
 
 
@@ -14,6 +16,11 @@ def printed(summary: dict[str, object], width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
     summary_table(summary, console)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_docstring_examples() -> None:
+    outcome = doctest.testmod(module)
+    assert outcome.attempted and not outcome.failed
 
 
 def test_stage_line_of_one_site() -> None:

@@ -4,8 +4,7 @@ import io
 
 from rich.console import Console
 
-from rbprune.logging.progress import Eta
-from rbprune.report import Progress
+from rbprune.logging.progress import Progress, TimeLeft
 
 
 def run(progress: Progress) -> None:
@@ -54,14 +53,14 @@ def test_calls_outside_the_context_do_nothing() -> None:
 
 def test_the_time_left_is_the_mean_pace_and_counts_down() -> None:
     now = 0.0
-    eta = Eta(10, clock=lambda: now)
-    assert eta.remaining() is None
-    eta.update(4)  # a resumed run: four were done before
-    assert eta.remaining() is None
+    left = TimeLeft(10, clock=lambda: now)
+    assert left.remaining() is None
+    left.update(4)  # a resumed run: four were done before
+    assert left.remaining() is None
     now = 20.0
-    eta.update(6)
-    assert eta.remaining() == 40.0
+    left.update(6)
+    assert left.remaining() == 40.0
     now = 25.0
-    assert eta.remaining() == 35.0
+    assert left.remaining() == 35.0
     now = 500.0
-    assert eta.remaining() == 0.0
+    assert left.remaining() == 0.0

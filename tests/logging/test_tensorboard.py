@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rbprune.report import TensorBoard
+from rbprune.logging.tensorboard import TensorBoard
 
 
 def test_written_values_can_be_read_back(tmp_path: Path) -> None:

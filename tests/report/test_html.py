@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from rbprune.errors import CheckpointError
-from rbprune.report import EventLog, write_report
+from rbprune.logging.events import EventLog
+from rbprune.report import write_report
+from rbprune.report.html import moment
 
 from .fake import site_names, write_run
 
@@ -44,8 +46,13 @@ class Page(HTMLParser):
             self.words.append(data)
 
 
+def report_of(folder: Path) -> Path:
+    """The page of the run in ``folder``."""
+    return write_report(folder / "report.html", events=folder / "events.jsonl", settings=folder / "config.toml")
+
+
 def test_the_figures_are_in_the_page(finished: Path) -> None:
-    page = Page(write_report(finished))
+    page = Page(report_of(finished))
     for figure in ("2.10x", "125.5 M → 59.8 M", "2.00x", "6.61 % → 6.95 %", "+0.34 points", "74.2", "1 h 31 min"):
         assert figure in page.text
     for name in site_names(25):
@@ -60,11 +67,11 @@ def test_the_figures_are_in_the_page(finished: Path) -> None:
 @pytest.mark.parametrize(("sites", "limit"), [(3, 60_000), (200, 300_000)])
 def test_the_page_is_light(tmp_path: Path, sites: int, limit: int) -> None:
     write_run(tmp_path, sites=sites, per_stage=sites)
-    assert write_report(tmp_path).stat().st_size < limit
+    assert report_of(tmp_path).stat().st_size < limit
 
 
 def test_the_page_needs_nothing_else(finished: Path) -> None:
-    path = write_report(finished)
+    path = report_of(finished)
     page = Page(path)
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
     assert not [attrs for _, attrs in page.tags if {"src", "href", "xlink:href"} & attrs.keys()]
@@ -98,14 +105,14 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     )
     log.write("warning", message=evil)
     log.write("done", summary={"versions": {evil: evil}, "dense_epochs": {evil: 1.0}})
-    page = Page(write_report(tmp_path))
+    page = Page(report_of(tmp_path))
     assert "script" not in {tag for tag, _ in page.tags}
     assert page.text.count("<script>alert('x')</script>") >= 10
 
 
 def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path) -> None:
     write_run(tmp_path, until="finetune")
-    page = Page(write_report(tmp_path))
+    page = Page(report_of(tmp_path))
     assert f"Still running / interrupted: rbprune resume {tmp_path}" in page.text
     assert "Reached fine-tune, epoch 3 of 40." in page.text and "MACs so far" in page.text
 
@@ -115,7 +122,7 @@ def test_damaged_lines_are_noted(finished: Path) -> None:
     lines = log.read_text().splitlines()
     lines[5] = lines[5][:30]
     log.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:200])
-    page = Page(write_report(finished))
+    page = Page(report_of(finished))
     assert "2 damaged lines of events.jsonl were skipped." in page.text
     assert "Still running / interrupted" in page.text
 
@@ -134,7 +141,7 @@ def test_every_field_may_be_missing_or_null_or_nonsense(tmp_path: Path) -> None:
             log.write_text(
                 "\n".join(json.dumps(event | (change if name == kind else {})) for name, event in kinds.items())
             )
-            Page(write_report(tmp_path))
+            Page(report_of(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -143,14 +150,14 @@ def test_every_field_may_be_missing_or_null_or_nonsense(tmp_path: Path) -> None:
 def test_a_bare_log_still_makes_a_page(tmp_path: Path, content: str) -> None:
     (tmp_path / "events.jsonl").write_text(content)
     (tmp_path / "config.toml").write_text("seed = 5")
-    page = Page(write_report(tmp_path))
+    page = Page(report_of(tmp_path))
     assert "seed = 5" in page.text
     assert ("interrupted" in page.text) == ("done" not in content)
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no events\.jsonl in .*; give the folder of a run"):
-        write_report(tmp_path)
+        report_of(tmp_path)
 
 
 @pytest.mark.parametrize("until", ["done", "finetune"])
@@ -162,8 +169,26 @@ def test_a_loss_is_not_shown_as_per_cent(tmp_path: Path, until: str) -> None:
         named = event.get("summary", event) if event["event"] in ("epoch", "stage", "done") else {}
         named["metric"] = "loss"
     log.write_text("\n".join(map(json.dumps, events)) + "\n")
-    page = Page(write_report(tmp_path)).text
+    page = Page(report_of(tmp_path)).text
     assert "Validation loss" in page and "Val. loss" in page and "validation loss while fine-tuning" in page
     assert ("6.6100 → 6.9500" in page and "+0.3400 · validation 7.0200" in page) == (until == "done")
     assert "dense model 6.6100" in page
     assert "6.61 %" not in page and "points" not in page and "rror" not in page
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, ""), (None, ""), (1e300, ""), (86400, "1970-01-02 00:00 UTC")])
+def test_a_moment_is_shown_or_left_out(seconds: object, shown: str) -> None:
+    assert moment(seconds) == shown
+
+
+def test_a_broken_page_is_never_left_behind(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = report_of(finished).read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr("rbprune.utils.files.os.replace", fail)
+    with pytest.raises(OSError, match="no room"):
+        report_of(finished)
+    assert (finished / "report.html").read_bytes() == before
+    assert not [item for item in finished.iterdir() if item.suffix == ".tmp"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,7 @@ from rich.console import Console
 from rbprune.cli.app import app
 from rbprune.cli.compare import line
 from rbprune.errors import ConfigError, FailedRunsError
-from rbprune.report.comparison import sheet
-from rbprune.report.line import Line
-from rbprune.report.scatter import scatter
-from rbprune.report.standing import standing
+from rbprune.report.comparison import comparison_table
 from rbprune.runs.compare import Comparison, Request, Row, compare
 from rbprune.utils.interrupt import Interrupted
 
@@ -137,49 +133,14 @@ def test_with_several_seeds_each_method_is_told_apart_from_the_first_or_not() ->
 
     first = row("rbp", [0, 1, 2], [10.0, 11.0, 12.0])
     others = [row("uniform", [0, 1, 2], [10.9, 12.0, 13.1]), row("l1", [0, 2], [9.0, 14.0]), row("cp", [1], [9.0])]
-    table = sheet([line(each, first) for each in (first, *others)], "three seeds")
+    table = comparison_table([line(each, first) for each in (first, *others)], "three seeds")
     where = table.columns.index("to the first")
     half = 4.302653 * 0.1 / 3**0.5  # Student's t for two degrees of freedom, from the printed tables
     assert [cells[where] for cells in table.rows] == ["", f"+1.00 +- {half:.2f}", "+0.50 +- 19.06", ""]
     assert "95 % interval" in table.note
-    alone = sheet([line(each, first) for each in (first, others[2])], "one seed in common")
+    alone = comparison_table([line(each, first) for each in (first, others[2])], "one seed in common")
     assert "to the first" not in alone.columns
     assert {len(cells) for cells in alone.rows} == {len(alone.columns)}
-
-
-def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobody() -> None:
-    lines = [Line((f"m{i}", "", "", "", "", "", ""), 2.0, (9.9 + i / 10, 10.1 + i / 10)) for i in range(30)]
-    plot = str(scatter([*lines, Line(("lost", "", "", "", "", "", ""), 2.0, (60.0,))], 8.0))
-    height = int(re.findall(r'viewBox="0 0 720 (\d+)"', plot)[0])
-    heights = sorted(float(y) for y in re.findall(r'<text class="(?:tick|refer)" x="606" y="([\d.]+)"', plot))
-    assert len(heights) == 32
-    assert min(b - a for a, b in pairwise(heights)) >= 13.9
-    assert heights[-1] < height
-    assert "lost (60 %)" in plot
-    spots = {float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', plot)}
-    assert max(spots) - min(spots) > 200
-
-
-def test_methods_at_equal_macs_look_equal() -> None:
-    lines = [Line((f"m{i}", "", "", "", "", "", "", ""), 2.29 + i / 200, (10.0 + i,)) for i in range(4)]
-    spots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', str(scatter(lines, None)))]
-    assert max(spots) - min(spots) < 40, "less than a percent apart, on an axis of 540"
-
-
-def test_methods_stand_in_the_order_of_their_mean_error_with_every_seed_shown() -> None:
-    def of(name: str, *errors: float) -> Line:
-        return Line((name, "", "", "", "", "", ""), 2.0, errors)
-
-    lost = Line(("lost", "failed, see the notes", "", "", "", "", ""))
-    plot = str(standing([of("second", 10.0, 11.0), lost, of("far", 70.0, 80.0), of("first", 9.0, 11.5)], 8.0))
-    rows = re.findall(r'<text class="refer" x="[\d.]+" y="([\d.]+)" text-anchor="end">([^<]+)</text>', plot)
-    assert [name for _, name in sorted(rows, key=lambda row: float(row[0]))] == ["first", "second", "far"]
-    assert "10.25 % at 2.00x" in plot
-    assert "75.00 % at 2.00x" in plot
-    spots = {title: float(x) for x, title in re.findall(r'<circle cx="([\d.]+)"[^>]*><title>([\d.]+) %', plot)}
-    assert spots["9.00"] < spots["10.00"] < spots["11.00"] < spots["11.50"] < spots["70.00"] == spots["80.00"] == 588
-    assert spots["11.50"] - spots["9.00"] > 200, "the far one squeezes nobody"
-    assert standing([of("alone", 9.0)], None) == ""
 
 
 def test_a_mistake_of_ours_costs_one_row_and_leaves_its_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,7 @@ from rich.console import Console
 from rbprune.cli.options import Json, Set, command, show
 from rbprune.errors import ConfigError, FailedRunsError, nearest
 from rbprune.measure.statistics import interval, mean_and_spread
-from rbprune.report.comparison import sheet, write_page
-from rbprune.report.line import Line
+from rbprune.report.comparison import ComparisonRow, comparison_table, write_page
 from rbprune.runs.compare import PEERS, Comparison, Request, Row
 from rbprune.runs.compare import compare as run
 from rbprune.utils.files import write_atomic
@@ -65,7 +64,7 @@ def compare(
         [line(row, found.rows[0]) for row in found.rows],
         [f"{r.label}: {r.failed}" for r in found.rows if r.failed],
     )
-    result = sheet(lines, title)
+    result = comparison_table(lines, title)
     write_atomic(out / "compare.md", result.markdown())
     page = write_page(out, lines, title, _base(found), notes, shlex.join(words))
     if json:
@@ -98,10 +97,10 @@ def _base(found: Comparison) -> float | None:
     return sum(found.base_error) / len(found.base_error) if found.base_error else None
 
 
-def line(row: Row, first: Row) -> Line:
+def line(row: Row, first: Row) -> ComparisonRow:
     """A row as it is shown, beside the first."""
     if not row.error:
-        return Line((row.label, "failed, see the notes", "", "", "", "", "", ""))
+        return ComparisonRow((row.label, "failed, see the notes", "", "", "", "", "", ""))
     behind = None if row is first else interval(row.behind(first))
     widths = [after for _, after in row.channels.values()]
     left = "-".join(map(str, widths)) if len(widths) <= MOST_SITES else f"{sum(widths)} in {len(widths)} layers"
@@ -115,4 +114,4 @@ def line(row: Row, first: Row) -> Line:
         f"{statistics.mean(row.cost):.1f}",
         f"{statistics.mean(row.seconds):.0f}",
     )
-    return Line(cells, statistics.mean(row.macs_ratio), tuple(row.error))
+    return ComparisonRow(cells, statistics.mean(row.macs_ratio), tuple(row.error))

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from rbprune.cli.options import Json, Set, command, show
 from rbprune.errors import ConfigError, FailedRunsError
-from rbprune.report.run import Run
-from rbprune.report.sheet import Sheet
+from rbprune.report.plain_table import PlainTable
+from rbprune.report.run_record import RunRecord
 from rbprune.reproduce.estimate import Cost, Needs, estimate
 from rbprune.reproduce.experiments import FIGURES, Experiment, find_experiment
 from rbprune.reproduce.figures import draw, read_run
@@ -74,7 +74,7 @@ def _from_runs(experiment: Experiment, folders: Sequence[Path]) -> Reproduction:
     return Reproduction(experiment, figures=draw(experiment.name, _named(folders)))
 
 
-def _named(folders: Sequence[Path]) -> dict[str, Run]:
+def _named(folders: Sequence[Path]) -> dict[str, RunRecord]:
     """Runs by as much of their paths, from the end, as tells them apart."""
     paths, depth = [folder.resolve() for folder in folders], 1
     while len({path.parts[-depth:] for path in paths}) < len(set(paths)):
@@ -88,15 +88,15 @@ def _plan(experiment: Experiment, overrides: Sequence[str], json: bool) -> None:
         print(dumps({"costs": [asdict(c) for c in costs], "data": [asdict(d) for d in data]}, indent=2))
         return
     console = Console()
-    console.print(plan_sheet(experiment, costs).table())
+    console.print(plan_sheet(experiment, costs).rich_table())
     for found in data:
         console.print(_tell(found), markup=False, highlight=False, soft_wrap=True)
 
 
-def plan_sheet(experiment: Experiment, costs: Sequence[Cost]) -> Sheet:
+def plan_sheet(experiment: Experiment, costs: Sequence[Cost]) -> PlainTable:
     """What will be done, and what it costs at most."""
     if not costs:
-        return Sheet(experiment.title, ("run",), (("measured on the spot, a few minutes",),))
+        return PlainTable(experiment.title, ("run",), (("measured on the spot, a few minutes",),))
     rows = [(*_cells(cost), duration(cost.seconds)) for cost in costs]
     total = Cost("total", "", *(sum(getattr(c, key) for c in costs) for key in ("epochs", "steps", "macs", "seconds")))
     rows.append((*_cells(total), duration(total.seconds)))
@@ -105,7 +105,7 @@ def plan_sheet(experiment: Experiment, costs: Sequence[Cost]) -> Sheet:
         "At most: stages end when their rates settle, and the network shrinks (under a budget, into more steps). "
         "Time: from a few steps just made."
     )
-    return Sheet(experiment.title, columns, tuple(rows), names=2, note=note)
+    return PlainTable(experiment.title, columns, tuple(rows), names=2, note=note)
 
 
 def _cells(cost: Cost) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from rbprune.cli.options import Json
-from rbprune.data.make_shards import PARTS, SKIPPED, Request, make_shards
+from rbprune.data.make_shards import PARTS, SKIPPED, ShardRequest, make_shards
 from rbprune.utils.numbers import duration
 
 Out = Annotated[Path, Parameter(name="--out", help="where the shards go; new, empty, or left by the same command")]
@@ -41,7 +41,7 @@ def shard(
     source
         A folder with train/CLASS/NAME.jpg and val/CLASS/NAME.jpg.
     """
-    request = Request(images_per_shard, seed, check)
+    request = ShardRequest(images_per_shard, seed, check)
     summary = make_shards(source, out, request, workers=workers, console=Console(stderr=True))
     if json:
         print(dumps(summary, indent=2))

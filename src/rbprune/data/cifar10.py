@@ -9,11 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rbprune.data.labels import check_labels
+from rbprune.data.image import IMAGENET_MEAN, IMAGENET_STD
 from rbprune.data.restricted_pickle import read_plain_pickle
-from rbprune.data.traits import CIFAR10
+from rbprune.data.source import check_labels
+from rbprune.data.tensor import ImageTraits
 from rbprune.errors import DataError
 
+CIFAR10 = ImageTraits(shape=(3, 32, 32), classes=10, mean=IMAGENET_MEAN, std=IMAGENET_STD, crop_padding=4, flip=True)
 Bytes = NDArray[np.uint8]
 PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS  # a label, then the red, green and blue planes

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
-from rbprune.data.labels import check_labels
-from rbprune.data.skipped import Skipped
+from rbprune.data.source import Skipped, check_labels, check_order
 from rbprune.errors import CorruptError, DataError, RbpruneError
-from rbprune.utils.seeds import check_order, mix
+from rbprune.utils.seeds import mix
 
 
 class DatasetSource:
@@ -46,8 +45,8 @@ class DatasetSource:
         skipped: Skipped | None = None,
     ) -> None:
         self._train = dataset
-        self.two_sided = evaluation is not None
-        """Whether it knows how to read its examples without augmentation."""
+        self.can_read_plain = evaluation is not None
+        """Whether it was told how its examples are read without augmentation."""
         self._evaluation = dataset if evaluation is None else evaluation
         self._workers = workers
         self._labels = labels
@@ -66,19 +65,19 @@ class DatasetSource:
         return self._labels
 
     def subset(self, indices: Tensor) -> DatasetSource:
-        """The examples at these indices."""
+        """The source of the examples at these indices."""
         chosen = indices.tolist()
         return DatasetSource(
             Subset(self._train, chosen),
             self._workers,
-            evaluation=Subset(self._evaluation, chosen) if self.two_sided else None,
+            evaluation=Subset(self._evaluation, chosen) if self.can_read_plain else None,
             labels=None if self._labels is None else self._labels[indices],
             classes=self._classes,
             skipped=self._skipped,
         )
 
     def plain(self) -> DatasetSource:
-        """The same examples, never augmented."""
+        """The source of the same examples that never augments them."""
         return DatasetSource(
             self._evaluation, self._workers, labels=self._labels, classes=self._classes, skipped=self._skipped
         )
@@ -89,7 +88,7 @@ class DatasetSource:
         """Batches from ``start`` on; see :meth:`rbprune.data.Source.batches`."""
         count = check_order(order, batch_size, start, len(self))
         dataset = self._train if augment else self._evaluation
-        batches = _Batches(dataset, order, batch_size, seed, skip=self._skipped is not None)
+        batches = _BatchDataset(dataset, order, batch_size, seed, skip=self._skipped is not None)
         loader: DataLoader[Any] = DataLoader(
             batches,
             batch_size=None,
@@ -109,14 +108,14 @@ class DatasetSource:
             yield x, y
 
 
-class _Batches(Dataset[Any]):
-    """Batch k as item k, so that everything random about it happens in one place."""
+class _BatchDataset(Dataset[Any]):
+    """A data set whose item k is the whole batch k, so that everything random about a batch happens in one place."""
 
     def __init__(self, dataset: Dataset[Any], order: Tensor, batch_size: int, seed: int, *, skip: bool) -> None:
         self.dataset, self.order, self.batch_size, self.seed, self.skip = dataset, order, batch_size, seed, skip
 
     def __getitem__(self, k: int) -> tuple[Tensor, Tensor, list[str]] | RbpruneError:
-        """x, y and what was left out."""
+        """x, y and the names of the corrupt examples left out; or the error, for the main process to raise."""
         indices = self.order[k * self.batch_size : (k + 1) * self.batch_size].tolist()
         pairs: list[tuple[Any, Any]] = []
         left_out: list[str] = []
@@ -135,11 +134,11 @@ class _Batches(Dataset[Any]):
             return error  # raised inside a worker it would arrive with a traceback for a message
 
     def _example(self, index: int) -> tuple[Any, Any]:
-        return as_pair(self.dataset[index], f"example {_place(self.dataset, index)} of the data set")
+        return as_pair(self.dataset[index], f"example {_index_in_whole(self.dataset, index)} of the data set")
 
 
 def as_pair(example: Any, where: str) -> tuple[Any, Any]:
-    """(x, y), or an error that says what is there instead."""
+    """The pair (x, y) that an example must be; anything else is an error that says what it is instead."""
     if not isinstance(example, tuple | list) or len(example) != 2:
         what = f"a {type(example).__name__}"
         what += f" of {len(example)}" if isinstance(example, tuple | list) else ""
@@ -148,8 +147,8 @@ def as_pair(example: Any, where: str) -> tuple[Any, Any]:
     return example[0], example[1]
 
 
-def _place(dataset: Any, index: int) -> int:
-    """Where an example of a subset lies in the whole."""
+def _index_in_whole(dataset: Any, index: int) -> int:
+    """The index, in the whole data set, of the example at ``index`` of a subset of it."""
     while isinstance(dataset, Subset):
         dataset, index = dataset.dataset, dataset.indices[index]
     return index
@@ -157,7 +156,7 @@ def _place(dataset: Any, index: int) -> int:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the generators of torch (CPU), numpy and Python; on leaving put them back as they were."""
+    """Seed the generators of torch (CPU), numpy and Python, and put them back as they were on leaving."""
     generator = torch.default_generator
     states = generator.get_state(), np.random.get_state(), random.getstate()
     generator.manual_seed(seed)
@@ -172,6 +171,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def _collate(pairs: list[tuple[Any, Any]]) -> tuple[Tensor, Tensor]:
+    """The pairs as one batch; y must be class numbers."""
     try:
         x, y = default_collate(pairs)
     except (TypeError, RuntimeError) as cause:
@@ -185,6 +185,7 @@ def _collate(pairs: list[tuple[Any, Any]]) -> tuple[Tensor, Tensor]:
 
 
 def _unchanged(batch: Any) -> Any:
+    """Items of :class:`_BatchDataset` are collated already."""
     return batch
 
 

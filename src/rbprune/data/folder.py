@@ -8,20 +8,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rbprune.data.image import ENDINGS
+from rbprune.data.image import IMAGE_ENDINGS
 from rbprune.errors import DataError
 
 LAYOUT = "expected DIR/train/<class>/*.jpg and DIR/val/<class>/*.jpg"
 
 
 class FolderStore:
-    """Image files and their labels."""
+    """The images of a folder, as their files and their labels."""
 
     def __init__(self, files: list[Path], labels: Tensor) -> None:
         self.files, self.labels = files, labels
 
     def read(self, index: int) -> bytes:
-        """The file of one image."""
+        """The bytes of the image at ``index``, as its file holds them."""
         file = self.files[index]
         try:
             return file.read_bytes()
@@ -29,7 +29,7 @@ class FolderStore:
             raise DataError(f"{file}: cannot be read: {cause.strerror}; check the disk and who may read it") from cause
 
     def where(self, index: int) -> str:
-        """Its name, for people."""
+        """The path of the image at ``index``, for messages."""
         return str(self.files[index])
 
 
@@ -68,7 +68,7 @@ def list_images(folder: Path, classes: list[str]) -> tuple[list[Path], Tensor]:
         _refuse_nested([path for path, is_folder in inside.items() if is_folder])
         found = sorted(path for path, is_folder in inside.items() if _is_image(path) and not is_folder)
         if not found:
-            endings = ", ".join(sorted(ENDINGS))
+            endings = ", ".join(sorted(IMAGE_ENDINGS))
             raise DataError(f"folder: no image ({endings}) in {folder / name}; add some or remove the class")
         files += found
         labels += [label] * len(found)
@@ -76,11 +76,11 @@ def list_images(folder: Path, classes: list[str]) -> tuple[list[Path], Tensor]:
 
 
 def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in ENDINGS
+    return path.suffix.lower() in IMAGE_ENDINGS
 
 
 def _refuse_nested(folders: list[Path]) -> None:
-    """Images further down would be left out, and nobody would notice."""
+    """Refuse images further down, which would be left out without anybody noticing."""
     for folder in folders:
         nested = next((path for path in folder.rglob("*") if _is_image(path) and not path.is_dir()), None)
         if nested is not None:

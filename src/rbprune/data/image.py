@@ -15,15 +15,16 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from rbprune.data.traits import IMAGENET_MEAN, IMAGENET_STD
 from rbprune.errors import CorruptError
 from rbprune.utils.torchvision import import_torchvision
 
-ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+IMAGE_ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
 
-class Store(Protocol):
-    """Where encoded images come from."""
+class ImageStore(Protocol):
+    """Encoded images that can be read by their index, from files of their own or from shards."""
 
     @property
     def labels(self) -> Tensor:
@@ -31,18 +32,18 @@ class Store(Protocol):
         ...
 
     def read(self, index: int) -> bytes:
-        """The file of one image."""
+        """The bytes of the image at ``index``, as its file holds them."""
         ...
 
     def where(self, index: int) -> str:
-        """Its name, for people."""
+        """The name of the image at ``index``, for messages."""
         ...
 
 
-class Images(Dataset[tuple[Tensor, int]]):
-    """The images of a store as (x, label)."""
+class ImageDataset(Dataset[tuple[Tensor, int]]):
+    """The images of a store as pairs (x, label), decoded and transformed when they are asked for."""
 
-    def __init__(self, store: Store, *, size: int, augment: bool) -> None:
+    def __init__(self, store: ImageStore, *, size: int, augment: bool) -> None:
         self.store, self.size, self.augment = store, size, augment
 
     def __len__(self) -> int:
@@ -54,7 +55,10 @@ class Images(Dataset[tuple[Tensor, int]]):
 
 
 def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
-    """All pixels of an encoded image in RGB; what PIL only warns of (odd EXIF, odd palettes) is let pass."""
+    """All pixels of an encoded image in RGB; what PIL only warns of (odd EXIF, odd palettes) is let pass.
+
+    ``where`` gives the name of the image, and is called only for an error.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -69,7 +73,7 @@ def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Grey levels of 16 bits to 8: ``convert`` would take all above 255 for white."""
+    """An image of 16-bit grey levels as one of 8 bits, since ``convert`` would take all above 255 for white."""
     if not image.mode.startswith("I"):
         return image
     return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
@@ -77,7 +81,10 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 @lru_cache
 def transform(size: int, augment: bool) -> Callable[[Image.Image], Tensor]:
-    """Resize to 256/224 of ``size``, crop (at random and mirrored when augmenting, else the centre), normalise."""
+    """The transform that resizes to 256/224 of ``size``, crops, and normalises as ImageNet's images are.
+
+    With ``augment`` the crop is at a random place and mirrored at random, without it at the centre.
+    """
     import_torchvision()
     v2 = importlib.import_module("torchvision.transforms.v2")
     larger = round(size * 256 / 224)

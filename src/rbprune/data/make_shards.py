@@ -1,11 +1,17 @@
-"""A folder of images made into WebDataset shards, by several processes, and going on where it was interrupted."""
+"""Making WebDataset shards of a folder of images, by several processes, going on where it was interrupted.
+
+Image files are packed verbatim: the same files and the same request give the same bytes whenever and wherever it is
+done.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import multiprocessing
 import signal
+import tarfile
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -18,31 +24,74 @@ import torch
 from rich.console import Console
 
 from rbprune.data.folder import list_classes, list_images
-from rbprune.data.shard_index import REQUEST, save_index, write_list
-from rbprune.data.shards import CLASSES
-from rbprune.data.write_shard import Job, Made, Picture, make_shard
-from rbprune.errors import ConfigError, DataError
+from rbprune.data.image import decode
+from rbprune.data.shard_index import Stamp, TarIndex, index_tar, member_names, save_index, stamp
+from rbprune.data.shards import CLASSES, REQUEST, write_list
+from rbprune.errors import ConfigError, CorruptError, DataError
 from rbprune.logging.progress import Progress
-from rbprune.utils.files import write_atomic
+from rbprune.utils.files import atomic, write_atomic
 from rbprune.utils.interrupt import Interrupted, Signals
 from rbprune.utils.seeds import mix
 
 PARTS = ("train", "val")
 SKIPPED = "skipped.txt"
+"""The list of the images that were left out."""
 POLL = 0.2
+"""Seconds between two looks at what the processes have done."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What decides the bytes of the shards."""
+class ShardRequest:
+    """What decides the bytes of the shards, beside the files."""
 
     images_per_shard: int = 2000
     seed: int = 0
     check: bool = True
 
 
-def make_shards(source: Path, out: Path, request: Request, *, workers: int, console: Console) -> dict[str, Any]:
-    """Write what is missing in ``out``; returns the summary.
+@dataclass(frozen=True)
+class SourceImage:
+    """An image file, its key in the shard and its label."""
+
+    file: Path
+    key: str
+    label: int
+
+    @property
+    def member(self) -> str:
+        """The name of the image in the tar."""
+        return self.key + self.file.suffix.lower()
+
+    def read(self) -> bytes:
+        """The bytes of the file."""
+        try:
+            return self.file.read_bytes()
+        except OSError as cause:
+            remedy = "check who may read it, or remove it"
+            raise DataError(f"{self.file}: cannot be read: {cause.strerror}; {remedy}") from cause
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """One shard to be made; with ``check`` the images that cannot be decoded are left out of it."""
+
+    path: Path
+    part: str
+    images: list[SourceImage]
+    check: bool
+
+
+@dataclass(frozen=True)
+class FinishedShard:
+    """A shard that is there, and which images are not in it, each with the reason."""
+
+    stamp: Stamp
+    index: TarIndex
+    skipped: list[tuple[Path, str]]
+
+
+def make_shards(source: Path, out: Path, request: ShardRequest, *, workers: int, console: Console) -> dict[str, Any]:
+    """Write the shards of ``source`` that are missing in ``out``, and return the summary.
 
     The lists of shards come last, as the sign that all is there.
     """
@@ -51,34 +100,34 @@ def make_shards(source: Path, out: Path, request: Request, *, workers: int, cons
             raise ConfigError(f"--{name} must be at least 1, got {value}")
     began = time.monotonic()
     classes = list_classes(source)
-    pictures = {part: list_pictures(source / part, classes) for part in PARTS}
-    _claim(out, request, pictures)
+    images = {part: list_source_images(source / part, classes) for part in PARTS}
+    _claim(out, request, images)
     write_atomic(out / CLASSES, json.dumps(classes, indent=0) + "\n")
-    jobs = [job for part in PARTS for job in _jobs(out, part, pictures[part], request)]
+    jobs = [job for part in PARTS for job in _jobs(out, part, images[part], request)]
     made = _make_all(jobs, workers, console)
     shards = {part: {job.path.name: made[job.path] for job in jobs if job.part == part} for part in PARTS}
     skipped = [(file.relative_to(source), why) for job in jobs for file, why in made[job.path].skipped]
     listed = "".join(f"{file}\t{why}\n" for file, why in sorted(skipped))
     write_atomic(out / SKIPPED, listed.encode("utf-8", "surrogateescape"))
-    for part in PARTS:
-        save_index(out, part, {name: (shard.stamp, shard.index) for name, shard in shards[part].items()})
-    for part in PARTS:
-        write_list(out, part, {name: (shard.stamp, shard.index) for name, shard in shards[part].items()})
+    for write in (save_index, write_list):
+        for part in PARTS:
+            write(out, part, {name: (shard.stamp, shard.index) for name, shard in shards[part].items()})
     return {
         "out": str(out),
         "classes": len(classes),
-        **{part: _figures(shards[part].values()) for part in PARTS},
+        **{part: _totals(shards[part].values()) for part in PARTS},
         "skipped": [{"file": _printable(file), "why": why} for file, why in sorted(skipped)],
         "seconds": time.monotonic() - began,
     }
 
 
 def _printable(file: Path) -> str:
-    """A name that need not be UTF-8."""
+    """The name of a file, which need not be UTF-8, as text that can be printed."""
     return str(file).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _figures(shards: Collection[Made]) -> dict[str, int]:
+def _totals(shards: Collection[FinishedShard]) -> dict[str, int]:
+    """What the summary says of the shards of a part."""
     return {
         "shards": len(shards),
         "images": sum(len(shard.index.labels) for shard in shards),
@@ -87,10 +136,10 @@ def _figures(shards: Collection[Made]) -> dict[str, int]:
     }
 
 
-def list_pictures(folder: Path, classes: list[str]) -> list[Picture]:
+def list_source_images(folder: Path, classes: list[str]) -> list[SourceImage]:
     """Every image with its key CLASS/NAME; keys have no dot in NAME, and stay apart where only the ending differed."""
     files, labels = list_images(folder, classes)
-    pictures, taken = [], set()
+    images, taken = [], set()
     for file, label in zip(files, labels.tolist(), strict=True):
         key = first = f"{file.parent.name}/{file.stem.replace('.', '_')}"
         again = 1
@@ -98,19 +147,18 @@ def list_pictures(folder: Path, classes: list[str]) -> list[Picture]:
             again += 1
             key = f"{first}-{again}"
         taken.add(key)
-        pictures.append(Picture(file, key, label))
-    return pictures
+        images.append(SourceImage(file, key, label))
+    return images
 
 
-def _claim(out: Path, request: Request, pictures: Mapping[str, list[Picture]]) -> None:
-    """A folder belongs to one request and one set of files; what another call left half-written goes."""
+def _claim(out: Path, request: ShardRequest, images: Mapping[str, list[SourceImage]]) -> None:
+    """Make ``out`` the folder of this request and these files, refuse another's, and remove half-written shards."""
     digest = hashlib.sha256()
     for part in PARTS:
-        for picture in pictures[part]:
-            digest.update(f"{part}/{picture.file.parent.name}/{picture.file.name}\0".encode("utf-8", "surrogateescape"))
-    wanted = {**asdict(request), "files": sum(map(len, pictures.values())), "names_sha256": digest.hexdigest()}
-    path = out / REQUEST
-    before = _claimed(path)
+        for image in images[part]:
+            digest.update(f"{part}/{image.file.parent.name}/{image.file.name}\0".encode("utf-8", "surrogateescape"))
+    wanted = {**asdict(request), "files": sum(map(len, images.values())), "names_sha256": digest.hexdigest()}
+    before = _earlier_request(out / REQUEST)
     if before is None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and holds something else; choose another --out, or empty it")
     for key, value in wanted.items():
@@ -118,12 +166,13 @@ def _claim(out: Path, request: Request, pictures: Mapping[str, list[Picture]]) -
             was = before.get(key)
             raise ConfigError(f"{out} holds shards with another {key} ({was!r}, now {value!r}); choose another --out")
     out.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(wanted, indent=2) + "\n")
+    write_atomic(out / REQUEST, json.dumps(wanted, indent=2) + "\n")
     for leftover in out.glob(".*.tar.*.tmp"):
         leftover.unlink()
 
 
-def _claimed(path: Path) -> dict[str, Any] | None:
+def _earlier_request(path: Path) -> dict[str, Any] | None:
+    """What an earlier call was asked for, or None without one."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -131,30 +180,80 @@ def _claimed(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _jobs(out: Path, part: str, pictures: list[Picture], request: Request) -> list[Job]:
+def _jobs(out: Path, part: str, images: list[SourceImage], request: ShardRequest) -> list[ShardJob]:
+    """The shards of a part: its images, shuffled by the seed, and so many to a shard."""
     generator = torch.Generator().manual_seed(mix(request.seed, PARTS.index(part)))
-    order = torch.randperm(len(pictures), generator=generator).tolist()
+    order = torch.randperm(len(images), generator=generator).tolist()
     size = request.images_per_shard
+    shards = [order[start : start + size] for start in range(0, len(order), size)]
     return [
-        Job(
-            out / f"{part}-{start // size:06d}.tar",
-            part,
-            [pictures[i] for i in order[start : start + size]],
-            request.check,
-        )
-        for start in range(0, len(order), size)
+        ShardJob(out / f"{part}-{number:06d}.tar", part, [images[i] for i in chosen], request.check)
+        for number, chosen in enumerate(shards)
     ]
 
 
-def _make_all(jobs: list[Job], workers: int, console: Console) -> dict[Path, Made]:
+def _make_shard(job: ShardJob) -> FinishedShard:
+    """Write a shard, unless it is there already, and read its index back."""
+    skipped = _missing_images(job) if job.path.exists() else _write_shard(job)
+    return FinishedShard(stamp(job.path), index_tar(job.path), skipped)
+
+
+def _write_shard(job: ShardJob) -> list[tuple[Path, str]]:
+    """Write a shard, and return the images that are left out of it, each with the reason."""
+    skipped = []
+    try:
+        with atomic(job.path) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for image in job.images:
+                _count_image()
+                data = image.read()
+                why = _why_unreadable(data) if job.check else None
+                if why is None:
+                    _add_member(tar, image.member, data)
+                    _add_member(tar, f"{image.key}.cls", str(image.label).encode())
+                else:
+                    skipped.append((image.file, why))
+    except OSError as cause:
+        raise DataError(f"{job.path}: cannot be written: {cause.strerror}; make room, and call again") from cause
+    return skipped
+
+
+def _add_member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Add a member whose time, owner and group are 0, so that they do not change the bytes of the shard."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    tar.addfile(info, io.BytesIO(data))
+
+
+def _missing_images(job: ShardJob) -> list[tuple[Path, str]]:
+    """The images that an earlier call left out of a shard that is there, each with the reason."""
+    inside = set(member_names(job.path).values())
+    skipped = []
+    for image in job.images:
+        _count_image()
+        if image.member not in inside:
+            skipped.append((image.file, _why_unreadable(image.read()) or "could not be read before"))
+    return skipped
+
+
+def _why_unreadable(data: bytes) -> str | None:
+    """Why an image cannot be decoded, or None if it can."""
+    try:
+        decode(data, str)
+    except CorruptError as error:
+        return error.why
+    return None
+
+
+def _make_all(jobs: list[ShardJob], workers: int, console: Console) -> dict[Path, FinishedShard]:
+    """Make every shard by ``workers`` processes, and show how far they are."""
     context = multiprocessing.get_context()
     stop, done = context.Event(), context.Value("q", 0)
     progress = Progress(console)
-    made: dict[Path, Made] = {}
+    made: dict[Path, FinishedShard] = {}
     with Signals() as signals, progress, ProcessPoolExecutor(workers, context, _begin, (stop, done)) as pool:
         progress.stages(len(jobs))
-        progress.epoch(sum(len(job.pictures) for job in jobs), "images")
-        waiting = {pool.submit(_make, job): job for job in jobs}
+        progress.epoch(sum(len(job.images) for job in jobs), "images")
+        waiting = {pool.submit(_make_shard, job): job for job in jobs}
         shown = 0
         try:
             while waiting:
@@ -174,26 +273,25 @@ def _make_all(jobs: list[Job], workers: int, console: Console) -> dict[Path, Mad
 
 
 _stop: Any = None
+"""In a process of the pool, the event that is set when the command was interrupted."""
 _done: Any = None
+"""In a process of the pool, how many images all of them have read."""
 
 
 class _Stopped(Exception):
-    """The command was interrupted."""
+    """Ends a process in the middle of a shard when the command was interrupted."""
 
 
 def _begin(stop: Any, done: Any) -> None:
-    """A process begins: Ctrl-C is for the main one to act on."""
+    """Prepare a process of the pool; Ctrl-C is for the main process to act on."""
     global _stop, _done
     _stop, _done = stop, done
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _make(job: Job) -> Made:
-    return make_shard(job, _tick)
-
-
-def _tick() -> None:
+def _count_image() -> None:
+    """Count one more image for the progress bar, and stop if the command was interrupted."""
     if _stop.is_set():
         raise _Stopped
     with _done.get_lock():

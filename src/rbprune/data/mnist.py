@@ -1,36 +1,47 @@
-"""MNIST from its official files, and the small part of it that comes with the package."""
+"""MNIST from its official idx files, and the small part of it that comes with the package.
+
+An idx file is a big-endian header with the type of its values and the sizes, followed by the values.
+"""
 
 from __future__ import annotations
 
+import gzip
+import struct
+import zlib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rbprune.data.idx import read_idx
-from rbprune.data.labels import check_labels
-from rbprune.data.traits import MNIST
+from rbprune.data.source import check_labels
+from rbprune.data.tensor import ImageTraits
 from rbprune.errors import DataError
 
+MNIST = ImageTraits(shape=(1, 28, 28), classes=10, mean=(0.1307,), std=(0.3081,), crop_padding=2, flip=False)
 FOLDERS = (".", "raw", "MNIST/raw")
+"""Where, below the folder that the user names, downloads put the files."""
+UINT8 = 0x08
+"""The type of values that MNIST's idx files hold."""
+_REMEDY = "the file is damaged or not the official one, download it again"
 
 
 def read_mnist(path: Path, part: str) -> tuple[Tensor, Tensor]:
     """Images [N, 1, 28, 28] and labels [N] of ``part``, "train" or "t10k"."""
     images = _find(path, f"{part}-images-idx3-ubyte")
     labels = _find(path, f"{part}-labels-idx1-ubyte")
-    return _read(images, labels)
+    return _read_pair(images, labels)
 
 
 def read_subset(part: str) -> tuple[Tensor, Tensor]:
-    """The same of the embedded part: 600 training and 100 test images of every digit."""
+    """Images [N, 1, 28, 28] and labels [N] of the embedded part: 600 training and 100 test images of every digit."""
     folder = files("rbprune.data") / "embedded"
-    return _read(folder / f"{part}-images-idx3-ubyte.gz", folder / f"{part}-labels-idx1-ubyte.gz")
+    return _read_pair(folder / f"{part}-images-idx3-ubyte.gz", folder / f"{part}-labels-idx1-ubyte.gz")
 
 
-def _read(images: Traversable, labels: Traversable) -> tuple[Tensor, Tensor]:
+def _read_pair(images: Traversable, labels: Traversable) -> tuple[Tensor, Tensor]:
     x, y = read_idx(images, 3).unsqueeze(1), read_idx(labels, 1).to(torch.int64)
     if x.shape[1:] != MNIST.shape:
         raise DataError(f"{images}: images of {list(x.shape[1:])}, expected {list(MNIST.shape)}; use the MNIST files")
@@ -53,3 +64,37 @@ def _find(path: Path, name: str) -> Path:
         "t10k-labels-idx1-ubyte.gz) from the MNIST page and name their folder with --set data.path=DIR; "
         "'mnist-subset' needs no download"
     )
+
+
+def read_idx(file: Traversable, dimensions: int) -> Tensor:
+    """The uint8 tensor of so many dimensions in an idx file, which is gzipped if its name ends in .gz."""
+    raw = file.read_bytes()
+    if file.name.endswith(".gz"):
+        try:
+            raw = gzip.decompress(raw)
+        except (OSError, EOFError, zlib.error) as cause:
+            raise DataError(f"{file}: damaged gzip file: {cause}; download it again") from cause
+    header = 4 + 4 * dimensions
+    magic = bytes([0, 0, UINT8, dimensions])
+    if raw[:4] != magic:
+        raise DataError(f"{file}: begins with {raw[:4].hex()}, an idx file of this kind with {magic.hex()}; {_REMEDY}")
+    if len(raw) < header:
+        raise DataError(f"{file}: expected at least {header:,} bytes, found {len(raw):,}; {_REMEDY}")
+    sizes = struct.unpack(f">{dimensions}I", raw[4:header])
+    expected = header + int(np.prod(sizes, dtype=np.int64))
+    if len(raw) != expected:
+        raise DataError(
+            f"{file}: expected {expected:,} bytes for {' x '.join(map(str, sizes))} values, found {len(raw):,}; "
+            f"{_REMEDY}"
+        )
+    return torch.from_numpy(np.frombuffer(raw, np.uint8, offset=header).reshape(sizes).copy())
+
+
+def write_idx(values: Tensor) -> bytes:
+    """The bytes of the idx file that holds these uint8 values.
+
+    >>> write_idx(torch.tensor([1, 2], dtype=torch.uint8)).hex(" ", 4)
+    '0000 08010000 00020102'
+    """
+    header = bytes([0, 0, UINT8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
+    return header + values.contiguous().numpy().tobytes()

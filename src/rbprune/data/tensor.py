@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rbprune.data.source import check_order
 from rbprune.errors import DataError
-from rbprune.utils.seeds import check_order, mix
+from rbprune.utils.seeds import mix
+
+
+@dataclass(frozen=True)
+class ImageTraits:
+    """What the images of a known data set are, and how they are normalised and augmented."""
+
+    shape: tuple[int, int, int]
+    classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    crop_padding: int
+    flip: bool
 
 
 class TensorSource:
@@ -61,7 +75,7 @@ class TensorSource:
         return tuple(self._images.shape[1:])
 
     def subset(self, indices: Tensor) -> TensorSource:
-        """The examples at these indices; the images are shared, not copied."""
+        """The source of the examples at these indices; their images are shared, not copied."""
         if len(indices):
             check_order(indices, 1, 0, len(self))
         part = self._copy(self._crop_padding, self._flip)
@@ -69,7 +83,7 @@ class TensorSource:
         return part
 
     def plain(self) -> TensorSource:
-        """The same examples, never augmented."""
+        """The source of the same examples that never augments them."""
         return self._copy(0, False)
 
     def batches(

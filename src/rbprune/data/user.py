@@ -11,9 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from rbprune.data.dataset import DatasetSource, as_pair, seeded
-from rbprune.data.labels import check_labels
-from rbprune.data.skipped import Skipped
-from rbprune.data.source import Data
+from rbprune.data.source import Data, Skipped, check_labels
 from rbprune.errors import CorruptError, DataError
 from rbprune.utils.imports import find
 
@@ -45,6 +43,7 @@ def read_user(spec: str, path: str | Path | None, workers: int, skipped: Skipped
 
 
 def _labels(dataset: Dataset[Any]) -> Tensor | None:
+    """The class numbers of all examples, where the data set holds them without being read."""
     labels = dataset.tensors[-1] if isinstance(dataset, TensorDataset) else getattr(dataset, "targets", None)
     if not isinstance(labels, Tensor | list | tuple | np.ndarray):
         return None
@@ -56,6 +55,7 @@ def _labels(dataset: Dataset[Any]) -> Tensor | None:
 
 
 def _classes(spec: str, dataset: Dataset[Any], labels: list[Tensor | None]) -> int:
+    """The number of classes: what the data set says itself, or else one more than the largest label."""
     named = getattr(dataset, "classes", None)
     if named is not None:
         return named if isinstance(named, int) else len(named)
@@ -69,6 +69,7 @@ def _classes(spec: str, dataset: Dataset[Any], labels: list[Tensor | None]) -> i
 
 
 def _shape(spec: str, dataset: Dataset[Any], skip: bool) -> tuple[int, ...]:
+    """The shape of the first training example, which must be a tensor that a network can take."""
     x = _first(spec, dataset, skip)
     if not isinstance(x, Tensor):
         raise DataError(f"{spec}: x of the first training example is {type(x).__name__}; return a tensor")
@@ -78,7 +79,7 @@ def _shape(spec: str, dataset: Dataset[Any], skip: bool) -> tuple[int, ...]:
 
 
 def _first(spec: str, dataset: Any, skip: bool) -> Any:
-    """x of the first training example, of those that are not corrupt where these are left out."""
+    """x of the first training example, or with ``skip`` of the first that is not corrupt."""
     for index in range(len(dataset) if skip else 1):
         try:
             with seeded(0):

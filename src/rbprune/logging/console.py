@@ -10,11 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rbprune.logging.event_fields import mapping, pair, sequence
-from rbprune.logging.progress import Progress
-from rbprune.utils.numbers import count, decimal, duration, number, quotient, ratio, score, share
-
-__all__ = ["Progress", "stage_line", "summary_table"]
+from rbprune.logging.event_fields import as_list, as_mapping, as_pair
+from rbprune.utils.numbers import as_number, count, decimal, duration, quotient, ratio, score, share
 
 MOST_SITES = 40
 BAR = 20
@@ -27,25 +24,25 @@ def stage_line(event: Mapping[str, Any]) -> str:
     'stage 3/13  features.7  128 -> 97   MACs 1.42x'
     """
     parts = []
-    index, total = number(event.get("stage")), number(event.get("stages"))
+    index, total = as_number(event.get("stage")), as_number(event.get("stages"))
     if index is not None:
         parts.append(f"stage {index + 1:.0f}" + (f"/{total:.0f}" if total is not None else ""))
     else:
         parts.append("stage")
-    channels = {str(name): pair(value) for name, value in mapping(event.get("channels")).items()}
-    names = [str(name) for name in sequence(event.get("sites"))] or list(channels)
+    channels = {str(name): as_pair(value) for name, value in as_mapping(event.get("channels")).items()}
+    names = [str(name) for name in as_list(event.get("sites"))] or list(channels)
     if names:
         parts.append(names[0] if len(names) == 1 else f"{len(names)} sites")
     if channels:
         before, _, after = _arrow(channels, "->").rpartition(" ")
         parts.append(f"{before} {after:<{len(before) - 3}}")
     for label, key in (("MACs", "macs_ratio"), ("params", "params_ratio")):
-        if number(event.get(key)) is not None:
+        if as_number(event.get(key)) is not None:
             parts.append(f"{label} {ratio(event[key])}")
-    if number(event.get("val_error")) is not None:
+    if as_number(event.get("val_error")) is not None:
         metric = event.get("metric") or "error"
         parts.append(f"val {metric} {score(event['val_error'], metric)}")
-    if number(event.get("seconds")) is not None:
+    if as_number(event.get("seconds")) is not None:
         parts.append(f"({duration(event['seconds'])})")
     return "  ".join(parts).rstrip()
 
@@ -54,17 +51,17 @@ def summary_table(summary: Mapping[str, Any], console: Console) -> None:
     """Print what the run reached: sizes and error before and after, channels per site, and the cost."""
     wide = console.encoding.lower().startswith("utf")
     console.print()
-    console.print(_figures(summary))
-    channels = {str(name): pair(value) for name, value in mapping(summary.get("channels")).items()}
+    console.print(_totals_table(summary))
+    channels = {str(name): as_pair(value) for name, value in as_mapping(summary.get("channels")).items()}
     if channels:
-        console.print(_sites(channels, mapping(summary.get("undecided")), wide))
+        console.print(_sites_table(channels, as_mapping(summary.get("undecided")), wide))
         if len(channels) > MOST_SITES:
             console.print(Text(f"  and {len(channels) - MOST_SITES} more sites, all in report.html", style="dim"))
     if cost := _cost(summary):
         console.print(Text.assemble(("  cost  ", "bold"), cost))
 
 
-def _figures(summary: Mapping[str, Any]) -> Table:
+def _totals_table(summary: Mapping[str, Any]) -> Table:
     heading = [str(summary["method"])] if summary.get("method") else []
     heading += [f"seed {summary['seed']}"] if summary.get("seed") is not None else []
     table = Table(box=box.SIMPLE_HEAD, title=Text("  ".join(heading), style="bold") if heading else None)
@@ -76,9 +73,9 @@ def _figures(summary: Mapping[str, Any]) -> Table:
     for label, key in (("MACs", "macs"), ("parameters", "params")):
         before, after = summary.get(f"{key}_before"), summary.get(f"{key}_after")
         reached = summary.get(f"{key}_ratio")
-        reached = quotient(before, after) if number(reached) is None else reached
+        reached = quotient(before, after) if as_number(reached) is None else reached
         table.add_row(label, count(before), count(after), ratio(reached))
-    before, after = number(summary.get("error_before")), number(summary.get("error_after"))
+    before, after = as_number(summary.get("error_before")), as_number(summary.get("error_after"))
     metric = str(summary.get("metric") or "error")
     change = ""
     if before is not None and after is not None:
@@ -86,16 +83,16 @@ def _figures(summary: Mapping[str, Any]) -> Table:
     worse = before is not None and after is not None and after > before
     row = (score(before, metric), score(after, metric))
     table.add_row(metric, *row, Text(change, style="yellow" if worse else "green"))
-    if number(summary.get("top5_after")) is not None:
+    if as_number(summary.get("top5_after")) is not None:
         table.add_row(
             "top-5 error", score(summary.get("top5_before"), metric), score(summary["top5_after"], metric), ""
         )
-    if number(summary.get("val_error_after")) is not None:
+    if as_number(summary.get("val_error_after")) is not None:
         table.add_row(f"validation {metric}", "", score(summary["val_error_after"], metric), "")
     return table
 
 
-def _sites(
+def _sites_table(
     channels: Mapping[str, tuple[float | None, float | None]], undecided: Mapping[Any, Any], wide: bool
 ) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
@@ -104,13 +101,13 @@ def _sites(
     arrow = "→" if wide else "->"
     table.add_column(Text(f"channels {_arrow(channels, arrow)}"), justify="right", no_wrap=True)
     table.add_column("kept", width=BAR, no_wrap=True)
-    open_sites = any((number(value) or 0) > 0 for value in undecided.values())
+    open_sites = any((as_number(value) or 0) > 0 for value in undecided.values())
     if open_sites:
         table.add_column("undecided", justify="right", no_wrap=True)
     for name, (before, after) in list(channels.items())[:MOST_SITES]:
         row: list[Text] = [Text(name), Text(_arrow({name: (before, after)}, arrow)), _bar(before, after, wide)]
         if open_sites:
-            row.append(Text(share(undecided.get(name)) if number(undecided.get(name)) else ""))
+            row.append(Text(share(undecided.get(name)) if as_number(undecided.get(name)) else ""))
         table.add_row(*row)
     return table
 
@@ -130,7 +127,7 @@ def _arrow(channels: Mapping[str, tuple[float | None, float | None]], arrow: str
 
 
 def _cost(summary: Mapping[str, Any]) -> str:
-    phases = {str(k): number(v) for k, v in mapping(summary.get("dense_epochs")).items()}
+    phases = {str(k): as_number(v) for k, v in as_mapping(summary.get("dense_epochs")).items()}
     known = {name: value for name, value in phases.items() if value}
     parts = []
     if any(value is not None for value in phases.values()):
@@ -138,6 +135,6 @@ def _cost(summary: Mapping[str, Any]) -> str:
             f" ({' + '.join(f'{name} {decimal(value)}' for name, value in known.items())})" if len(known) > 1 else ""
         )
         parts.append(f"{decimal(sum(known.values()))} dense epochs{split}")
-    if number(summary.get("seconds")) is not None:
+    if as_number(summary.get("seconds")) is not None:
         parts.append(duration(summary["seconds"]))
     return ", ".join(parts)

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
-class Scan(NamedTuple):
+class EventScan(NamedTuple):
     """The events of a file, and how many of its lines could not be read."""
 
     events: list[dict[str, Any]]
     damaged: int
 
 
-def scan_events(path: Path) -> Scan:
-    """Every readable event in order; a missing file has none."""
+def scan_events(path: Path) -> EventScan:
+    """Every event of the file that can be read, in order; a missing file has none."""
     try:
         lines = Path(path).read_bytes().split(b"\n")
     except FileNotFoundError:
-        return Scan([], 0)
+        return EventScan([], 0)
     events: list[dict[str, Any]] = []
     damaged = 0
     for line in lines:
@@ -36,7 +36,7 @@ def scan_events(path: Path) -> Scan:
             events.append(event)
         else:
             damaged += 1
-    return Scan(events, damaged)
+    return EventScan(events, damaged)
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ class EventLog:
 
     def write(self, event: str, **fields: Any) -> dict[str, Any]:
         """Append one event and return it as stored: with its time, and as plain JSON values."""
-        record: dict[str, Any] = {"time": time.time(), "event": event, **{k: plain(v) for k, v in fields.items()}}
+        record: dict[str, Any] = {"time": time.time(), "event": event, **{k: json_value(v) for k, v in fields.items()}}
         if self.path is not None:
             with self.path.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(json.dumps(record, allow_nan=False) + "\n")
@@ -68,25 +68,25 @@ class EventLog:
         return record
 
 
-def plain(value: Any) -> Any:
-    """``value`` in JSON's own types; tensors become lists, and what is not finite becomes null."""
+def json_value(value: Any) -> Any:
+    """``value`` in the types of JSON: tensors become lists, sets sorted lists, and what is not finite becomes null."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((plain(item) for item in value), key=str)
+        return sorted((json_value(item) for item in value), key=str)
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return json_value(value.tolist())
     return str(value)
 
 
 def _end_torn_line(path: Path) -> None:
-    """A write cut short leaves no newline; without one the next event would be lost with it."""
+    """End a line that a crash cut short, so that the next event is not lost with it."""
     if path.exists() and path.stat().st_size:
         with path.open("rb+") as file:
             file.seek(-1, 2)

@@ -14,10 +14,10 @@ from rich.text import Text
 from rbprune.utils.numbers import duration
 
 
-class Eta:
-    """Time left at the mean pace so far, counting down between two completions.
+class TimeLeft:
+    """The time left at the mean pace so far, counting down between two completions.
 
-    rich's own estimate forgets samples after half a minute, and so never knows the pace of stages.
+    The estimate of the library rich forgets samples after half a minute, and so never knows the pace of stages.
     """
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,7 +27,7 @@ class Eta:
         self._done = 0
 
     def update(self, completed: int) -> None:
-        """``completed`` are done now; those done at the first call (a resumed run) took no time here."""
+        """Note that ``completed`` are done now; those of the first call, in a resumed run, took no time here."""
         now = self._clock()
         if self._first is None or completed < self._done:
             self._first, self._begin = completed, now
@@ -41,15 +41,15 @@ class Eta:
         return max(0.0, pace * (self.total - self._done) - (self._clock() - self._last))
 
 
-class _EtaColumn(ProgressColumn):
+class _TimeLeftColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
-        eta: Eta | None = task.fields.get("eta")
-        left = None if eta is None else eta.remaining()
-        return Text("" if left is None else f"{duration(left)} left", style="cyan")
+        left: TimeLeft | None = task.fields.get("time_left")
+        seconds = None if left is None else left.remaining()
+        return Text("" if seconds is None else f"{duration(seconds)} left", style="cyan")
 
 
 class Progress:
-    """Draws on a terminal only; elsewhere nothing is drawn and :meth:`log` prints its line.
+    """Two progress bars, of stages and steps. Off a terminal nothing is drawn, and :meth:`log` just prints its line.
 
     >>> with Progress(Console()) as progress:  # doctest: +SKIP
     ...     progress.stages(13)
@@ -63,7 +63,7 @@ class Progress:
         self.enabled = console.is_terminal if enabled is None else enabled
         self._live: RichProgress | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._etas: dict[str, Eta] = {}
+        self._times_left: dict[str, TimeLeft] = {}
         self._steps = 0
 
     def __enter__(self) -> Progress:
@@ -72,7 +72,7 @@ class Progress:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
-                _EtaColumn(),
+                _TimeLeftColumn(),
                 TextColumn("[dim]{task.fields[note]}"),
             )
             self._live = RichProgress(*columns, console=self.console, transient=True, refresh_per_second=5)
@@ -84,24 +84,24 @@ class Progress:
             self._live.stop()
             self._live = None
             self._tasks.clear()
-            self._etas.clear()
+            self._times_left.clear()
 
     def stages(self, total: int) -> None:
-        """The run has ``total`` stages."""
+        """Begin the bar of stages, of which there are ``total``."""
         self._begin("stages", total, "stages")
 
     def stage(self, index: int, label: str) -> None:
-        """Stage ``index`` (from 0) begins."""
+        """Note that stage ``index``, counted from 0, begins."""
         self._move("stages", index, description=escape(label))
 
     def epoch(self, total_steps: int, label: str) -> None:
-        """An epoch of ``total_steps`` begins."""
+        """Begin the bar of steps for an epoch of ``total_steps``."""
         self._steps = 0
         self._begin("steps", total_steps, label)
         self._move("steps", 0)
 
     def step(self, loss: float | None = None, count: int = 1) -> None:
-        """One more step of the epoch is done, or several."""
+        """Note that ``count`` more steps of the epoch are done."""
         if self._live is not None and "steps" in self._tasks:
             self._steps += count
             self._move("steps", self._steps, note=None if loss is None else f"loss {loss:.4f}")
@@ -115,12 +115,12 @@ class Progress:
             return
         if name in self._tasks:
             self._live.remove_task(self._tasks[name])
-        self._etas[name] = Eta(total)
-        self._tasks[name] = self._live.add_task(escape(label), total=total, eta=self._etas[name], note="")
+        self._times_left[name] = TimeLeft(total)
+        self._tasks[name] = self._live.add_task(escape(label), total=total, time_left=self._times_left[name], note="")
 
     def _move(self, name: str, completed: int, description: str | None = None, note: str | None = None) -> None:
         if self._live is not None and name in self._tasks:
-            self._etas[name].update(completed)
+            self._times_left[name].update(completed)
             self._live.update(self._tasks[name], completed=completed, description=description)
             if note is not None:
                 self._live.update(self._tasks[name], note=note)

@@ -17,14 +17,14 @@ class TensorBoard:
         self._writer: Any = None if folder is None else _summary_writer(folder)
 
     def scalars(self, step: int, **values: float | None) -> None:
-        """One point per named value; None is left out."""
+        """Write one point of each named curve; values that are None are left out."""
         if self._writer is not None:
             for name, value in values.items():
                 if value is not None:
                     self._writer.add_scalar(name, float(value), step)
 
     def values(self, step: int, diagnostic: str, values: Mapping[str, Tensor]) -> None:
-        """One histogram of a method's diagnostic per site."""
+        """Write one histogram per site of what the method found about its channels, such as their rates."""
         if self._writer is not None:
             for site, found in values.items():
                 finite = torch.as_tensor(found).detach().float().flatten()
@@ -33,7 +33,7 @@ class TensorBoard:
                     self._writer.add_histogram(f"{diagnostic}/{site}", finite, step)
 
     def close(self) -> None:
-        """Write what is pending; later calls do nothing."""
+        """Write what is pending and close the files; calls after that do nothing."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

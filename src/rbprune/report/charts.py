@@ -1,131 +1,235 @@
-"""Which curves a run has: error, recovery, loss, KL and undecided channels over the cost."""
+"""The charts of the pages, as inline SVG: one line, several lines, columns and a histogram."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from rbprune.logging.event_fields import text
-from rbprune.report.curves import Band, Point, line_chart
-from rbprune.report.run import Event, Run
-from rbprune.utils.numbers import decimal, number, score, share
+from rbprune.report.svg import (
+    Frame,
+    Scale,
+    dot,
+    general,
+    height_for_labels,
+    padded_range,
+    polyline,
+    spread_labels,
+    text,
+)
 
-PHASES = {"pretrain": "pretrain", "prune": "prune", "finetune": "fine-tune"}
+MOST_DOTS = 150
+MOST_POINTS = 1000
+CHARACTER = 6.5
+"""About how many pixels wide a character of a label is."""
+DASHES = ("", "6 4", "2 3", "10 3 2 3")
+"""Patterns by which the lines of one chart differ without their colours too."""
+BINS = 20
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A titled drawing; ``wide`` ones take the whole row."""
-
-    title: str
-    note: str
-    drawing: Markup
-    wide: bool = False
-
-
-@dataclass(frozen=True)
-class _Place:
-    """An event of the run at its place on the cost axis."""
+class Point(NamedTuple):
+    """A point of a line, and the text that the pointer shows there."""
 
     x: float
-    event: Event
+    y: float
+    tip: str
 
 
-def curves(run: Run) -> list[Chart]:
-    """The charts that have something to show."""
-    places, x_label = _places(run)
-    bands = _bands(places)
-    marks = [place.x for place in places if place.event["event"] == "stage"]
-    dense = number(run.start.get("error_before"))
-    dense = number(run.summary.get("error_before")) if dense is None else dense
-    shown = partial(score, metric=run.metric)
-    tick = _error if run.metric == "error" else "{:g}".format
-    reference = None if dense is None else (dense, f"dense model {shown(dense)}")
-    common: dict[str, Any] = {"bands": bands, "marks": marks, "x_label": x_label}
-    errors = _points(places, "val_error", shown)
-    title = f"Validation {run.metric}"
-    charts = [
-        Chart(
-            title,
-            "ticks on the axis: channels cut" if marks else "",
-            line_chart(errors, title=title, reference=reference, show=tick, width=1060, **common),
-            wide=True,
-        )
+class Band(NamedTuple):
+    """A phase of the run, drawn as a background behind the line; ``kind`` names its colour in the style sheet."""
+
+    begin: float
+    end: float
+    label: str
+    kind: str
+
+
+class Reference(NamedTuple):
+    """A dashed horizontal line at a value, with its label."""
+
+    y: float
+    label: str
+
+
+def line_chart(
+    points: Sequence[Point],
+    *,
+    title: str,
+    bands: Sequence[Band] = (),
+    marks: Sequence[float] = (),
+    reference: Reference | None = None,
+    x_label: str = "",
+    show: Callable[[float], str] = general,
+    from_zero: bool = False,
+    width: int = 520,
+    height: int = 240,
+) -> Markup:
+    """One line with a dot at each point, or nothing without points.
+
+    ``marks`` are values of x that are marked on the axis, ``show`` writes the tick values of y, and ``from_zero``
+    lets the axis of y begin at 0.
+    """
+    if not points:
+        return Markup("")
+    points = _thinned(sorted(points, key=lambda point: point.x))
+    begin = min([points[0].x, *(band.begin for band in bands)])
+    end = max([points[-1].x, *(band.end for band in bands)])
+    if end <= begin:
+        begin, end = begin - 0.5, end + 0.5
+    values = [point.y for point in points] + ([reference.y] if reference else []) + ([0.0] if from_zero else [])
+    frame = Frame(width, height, top=24)
+    x = frame.x_scale(begin, end)
+    y = frame.y_scale(*padded_range(values, below=0.18 if reference and reference.y <= min(values) else 0.08))
+    parts = [
+        *_backgrounds(bands, x, frame),
+        *frame.axes(x, y, x_label, show_y=show, most_x=max(3, width // 90), strokes=True),
+        *(f'<path class="mark" d="M{x(mark)} {frame.ground}v-6"/>' for mark in marks if begin <= mark <= end),
+        *_line(points, x, y),
     ]
-    tuning = next((band for band in bands if band.kind == "finetune"), None)
-    if tuning is not None and len(bands) > 1:
-        first = next(i for i, place in enumerate(places) if place.event.get("phase") == "finetune")
-        recovery = _points(places[max(0, first - 1) :], "val_error", shown)
-        drawing = line_chart(
-            recovery, title="Recovery", reference=reference, show=tick, x_label=x_label, bands=[tuning]
-        )
-        charts.append(Chart("Recovery", f"validation {run.metric} while fine-tuning", drawing))
-    epochs = [place for place in places if place.event["event"] == "epoch"]
-    charts.append(Chart("Loss", "training loss", line_chart(_points(epochs, "loss", decimal), title="Loss", **common)))
-    pruning = [place for place in epochs if place.event.get("phase") == "prune"]
-    common["bands"] = [band for band in bands if band.kind == "prune"]
-    for key, title, note, show, axis in (
-        ("kl", "KL", "divergence of the rates from their prior while pruning", decimal, "{:g}".format),
-        ("undecided", "Undecided", "share of channels neither kept nor dropped yet", share, _share),
-    ):
-        points = _points(pruning, key, show)
-        if any(point.y for point in points):
-            drawing = line_chart(points, title=title, show=axis, from_zero=True, **common)
-            charts.append(Chart(title, note, drawing))
-    return [chart for chart in charts if chart.drawing]
+    if reference is not None:
+        parts += [frame.reference(y(reference.y)), _reference_label(reference, x, y, points)]
+    return frame.drawing(title, parts)
 
 
-def _places(run: Run) -> tuple[list[_Place], str]:
-    costs = [number(event.get("dense_epochs")) for event in run.epochs]
-    known = bool(costs) and all(cost is not None for cost in costs)
-    places: list[_Place] = []
-    here = 0.0
-    for event in run.timeline:
-        if event["event"] == "epoch":
-            here = (number(event.get("dense_epochs")) or 0.0) if known else here + 1
-            places.append(_Place(here, event))
-        elif event["event"] == "stage":
-            places.append(_Place(here, event))
-    return places, "cost, dense-epoch equivalents" if known else "epochs"
+def _thinned(points: Sequence[Point]) -> Sequence[Point]:
+    """Every n-th point and the last one, so that at most about MOST_POINTS are left."""
+    every = -(-len(points) // MOST_POINTS)
+    return points if every <= 1 else [*points[:-1:every], points[-1]]
 
 
-def _bands(places: list[_Place]) -> list[Band]:
-    bands: list[Band] = []
-    here = 0.0
-    for place in places:
-        if place.event["event"] != "epoch":
-            continue
-        label = PHASES.get(text(place.event.get("phase")), text(place.event.get("phase")))
-        if bands and bands[-1].label == label:
-            bands[-1] = bands[-1]._replace(end=place.x)
-        else:
-            bands.append(Band(here, place.x, label, text(place.event.get("phase"))))
-        here = place.x
-    return bands
+def _backgrounds(bands: Sequence[Band], x: Scale, frame: Frame) -> list[str]:
+    parts = []
+    for band in bands:
+        left, across = x(band.begin), max(0.0, round(x(band.end) - x(band.begin), 1))
+        size = f'width="{across}" height="{frame.ground - frame.top}"'
+        parts.append(f'<rect class="band {escape(band.kind)}" x="{left}" y="{frame.top}" {size}/>')
+        if across > CHARACTER * len(band.label):
+            parts.append(text("phase", left + 4, frame.top - 8, band.label))
+    return parts
 
 
-def _points(places: list[_Place], key: str, show: Callable[[Any], str]) -> list[Point]:
-    found = ((place, number(place.event.get(key))) for place in places)
-    return [
-        Point(place.x, value, f"{_name(place.event)}: {show(value)}") for place, value in found if value is not None
-    ]
+def _line(points: Sequence[Point], x: Scale, y: Scale) -> list[str]:
+    path = polyline((x(point.x), y(point.y)) for point in points)
+    parts = [f'<path class="line" d="{path}"/>'] if len(points) > 1 else []
+    crowded = (x.end - x.begin) / len(points) < 9
+    shown = points if len(points) <= MOST_DOTS else points[-1:]
+    return parts + [dot(x(p.x), y(p.y), p.tip, quiet=crowded and p is not points[-1]) for p in shown]
 
 
-def _name(event: Event) -> str:
-    stage = number(event.get("stage"))
-    where = "" if stage is None else f" stage {stage + 1:.0f}"
-    if event["event"] == "stage":
-        return f"after{where or ' a stage'}"
-    return f"{PHASES.get(text(event.get('phase')), text(event.get('phase')))}{where} epoch {text(event.get('epoch'))}"
+def _reference_label(reference: Reference, x: Scale, y: Scale, points: Sequence[Point]) -> str:
+    """The label of the dashed line, at the end and on the side of it where it covers the fewest points."""
+    level, across = y(reference.y), CHARACTER * len(reference.label)
+    spots = [(left, base) for base in (level + 14, level - 6) for left in (x.begin + 6, x.end - across)]
+
+    def covered(spot: tuple[float, float]) -> int:
+        left, base = spot
+        beyond = base > y.begin - 2 or base < y.end + 10
+        near = sum(left - 6 <= x(p.x) <= left + across + 6 and base - 14 <= y(p.y) <= base + 5 for p in points)
+        return near + len(points) * beyond
+
+    return text("refer", *min(spots, key=covered), reference.label)
 
 
-def _error(value: float) -> str:
-    return f"{value:g} %"
+def multi_line_chart(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    title: str,
+    x_label: str,
+    unit: str = " %",
+    width: int = 900,
+    height: int = 320,
+) -> Markup:
+    """Named lines through points (x, y), each with its name and last value at its end; nothing without points."""
+    lines = {name: points for name, points in lines.items() if points}
+    if not lines:
+        return Markup("")
+    frame = Frame(width, max(height, height_for_labels(len(lines))), right=150)
+    xs = [x for points in lines.values() for x, _ in points]
+    x = frame.x_scale(*((min(xs), max(xs)) if max(xs) > min(xs) else (min(xs) - 0.5, min(xs) + 0.5)))
+    y = frame.y_scale(*padded_range([y for points in lines.values() for _, y in points]))
+    parts = frame.axes(x, y, x_label, show_y=lambda value: f"{value:g}{unit}", most_x=10)
+    levels = spread_labels([y(points[-1][1]) for points in lines.values()], frame.ground)
+    for number, ((name, points), level) in enumerate(zip(lines.items(), levels, strict=True)):
+        path = polyline((x(a), y(b)) for a, b in points)
+        dash = DASHES[number % len(DASHES)]
+        parts.append(f'<path class="line series{number % 4}" stroke-dasharray="{dash}" d="{path}"/>')
+        last = points[-1]
+        parts.append(f'<path class="grid" d="M{x(last[0]) + 3} {y(last[1])}L{frame.right_edge + 8} {level}"/>')
+        parts.append(text("refer", frame.right_edge + 12, level + 4, f"{name} {last[1]:.2f}{unit}"))
+    return frame.drawing(title, parts)
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:g} %"
+def column_chart(
+    channels: Mapping[str, tuple[float, float]], *, title: str, width: int = 1060, height: int = 260
+) -> Markup:
+    """For each named layer its channels before (a pale column) and after pruning (a column in front of it).
+
+    Below the columns stand the numbers of the layers; the pointer shows their names.
+    """
+    if not channels:
+        return Markup("")
+    frame = Frame(width, height, right=8)
+    most = max(before for before, _ in channels.values()) or 1.0
+    y = frame.y_scale(0.0, most)
+    step = (frame.right_edge - frame.left) / len(channels)
+    every = max(1, round(22 / step))
+    columns = []
+    for number, (name, (before, after)) in enumerate(channels.items()):
+        left, wide = frame.left + step * (number + 0.1), step * 0.8
+        tip = escape(f"{number + 1}: {name}: {after:g} of {before:g}")
+        for kind, value in (("ghost", before), ("kept", after)):
+            box = f'x="{left:.1f}" y="{y(value)}" width="{wide:.1f}" height="{max(0.0, frame.ground - y(value)):.1f}"'
+            columns.append(f'<rect class="{kind}" {box}><title>{tip}</title></rect>')
+        if number % every == 0:
+            columns.append(text("tick", left + wide / 2, frame.ground + 17, str(number + 1), anchor="middle"))
+    axes = frame.axes(None, y, "layers from front to back; pale: channels before")
+    return frame.drawing(title, [*axes, *columns])
+
+
+def histogram(
+    values: Sequence[float], removed: int | None, title: str, limits: tuple[float, float] | None = (0.0, 1.0)
+) -> Markup:
+    """How the values of the channels of one site are spread over ``limits``, or over their own range without them.
+
+    The ``removed`` channels are those of the highest values; they are stacked upon those that were kept. With None
+    all have one colour.
+    """
+    if not values:
+        return Markup("")
+    width, height, ground = 160, 72, 58
+    left, right = limits or (min(values), max(values))
+    span = (right - left) or 1.0
+    ordered = sorted(min(1.0, max(0.0, (value - left) / span)) for value in values)
+    kept = len(ordered) - min(len(ordered), max(0, removed or 0))
+    below, above = _binned(ordered[:kept]), _binned(ordered[kept:])
+    unit = (ground - 2) / max(a + b for a, b in zip(below, above, strict=True))
+    tops = [ground - unit * size for size in below]
+    return Markup(
+        f'<svg class="histogram" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
+        f"<title>{escape(title)}</title>"
+        f'<path class="kept" d="{_bars(below, [ground] * BINS, unit, width / BINS)}"/>'
+        f'<path class="removed" d="{_bars(above, tops, unit, width / BINS)}"/>'
+        f'<path class="axis" d="M0 {ground}H{width}"/>'
+        + text("tick", 0, height - 3, f"{left:.3g}")
+        + text("tick", width / 2, height - 3, f"{(left + right) / 2:.3g}", anchor="middle")
+        + text("tick", width, height - 3, f"{right:.3g}", anchor="end")
+        + "</svg>"
+    )
+
+
+def _binned(shares: Sequence[float]) -> list[int]:
+    """How many of the numbers from 0 to 1 fall into each of BINS bins of equal width."""
+    counts = [0] * BINS
+    for share in shares:
+        counts[min(BINS - 1, int(share * BINS))] += 1
+    return counts
+
+
+def _bars(counts: Sequence[int], ground: Sequence[float], unit: float, wide: float) -> str:
+    """The path of one bar per bin, ``unit`` pixels high for each count, that stands on the bin's ground."""
+    return "".join(
+        f"M{index * wide + 0.5:g} {level:.1f}h{wide - 1:g}v{-unit * size:.1f}h{1 - wide:g}z"
+        for index, (size, level) in enumerate(zip(counts, ground, strict=True))
+        if size
+    )

@@ -1,44 +1,156 @@
-"""A comparison as a table and as a page with plots of its errors."""
+"""A comparison of methods: its rows, its table, its two charts and the page that shows them all."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from markupsafe import Markup
+
 from rbprune.report.html import environment
-from rbprune.report.line import Line
-from rbprune.report.scatter import scatter
-from rbprune.report.sheet import Sheet
-from rbprune.report.standing import standing
+from rbprune.report.plain_table import PlainTable
+from rbprune.report.svg import Frame, Scale, dot, height_for_labels, padded_range, spread_labels, text
 from rbprune.utils.files import write_atomic
 
 COLUMNS = ("method", "channels left, first seed", "CR", "MACs", "error %", "to the first", "cost", "seconds")
 _PAIRED = COLUMNS.index("to the first")
+ROW = 22
+"""The height of a row of the ranking chart, in pixels."""
 
 
-def sheet(lines: Sequence[Line], title: str) -> Sheet:
-    """The table in the paper's format; with one seed, nothing is said of differences."""
-    rows = (COLUMNS, *(line.cells for line in lines))
-    if not any(line.cells[_PAIRED] for line in lines):
-        rows = tuple((*cells[:_PAIRED], *cells[_PAIRED + 1 :]) for cells in rows)
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One method: its cells in the table, and its place in the charts; without MACs if it failed."""
+
+    cells: tuple[str, ...]
+    macs: float | None = None
+    """How many times fewer MACs the pruned network has."""
+    errors: tuple[float, ...] = ()
+    """Test errors in per cent, one per seed."""
+
+    @property
+    def name(self) -> str:
+        """The name of the method, which is its first cell."""
+        return self.cells[0]
+
+    @property
+    def error(self) -> float:
+        """The mean of the errors over seeds."""
+        return statistics.mean(self.errors)
+
+    @property
+    def spread(self) -> float:
+        """One standard deviation of the errors over seeds; 0 for a single seed."""
+        return statistics.stdev(self.errors) if len(self.errors) > 1 else 0.0
+
+
+def comparison_table(rows: Sequence[ComparisonRow], title: str) -> PlainTable:
+    """The table in the paper's format; where no method shares seeds with the first, no differences are shown."""
+    cells = (COLUMNS, *(row.cells for row in rows))
+    if not any(row.cells[_PAIRED] for row in rows):
+        cells = tuple((*line[:_PAIRED], *line[_PAIRED + 1 :]) for line in cells)
     note = "To the first: points of error above the first method's on the same seeds, +- the 95 % interval."
-    return Sheet(title, rows[0], rows[1:], names=2, note=note if len(rows[0]) == len(COLUMNS) else "")
+    return PlainTable(title, cells[0], cells[1:], names=2, note=note if len(cells[0]) == len(COLUMNS) else "")
 
 
 def write_page(
-    folder: Path, lines: Sequence[Line], title: str, base: float | None, notes: Sequence[str], command: str
+    folder: Path, rows: Sequence[ComparisonRow], title: str, dense: float | None, notes: Sequence[str], command: str
 ) -> Path:
-    """``folder/compare.html``: one file that needs nothing else."""
+    """Write ``folder/compare.html``, one file that needs nothing else; ``dense`` is the dense network's error."""
     page = (
         environment()
         .get_template("compare.html.j2")
         .render(
-            sheet=sheet(lines, title),
-            standing=standing(lines, base),
-            plot=scatter(lines, base),
+            table=comparison_table(rows, title),
+            ranking=ranking_chart(rows, dense),
+            error_over_macs=error_over_macs(rows, dense),
             notes=notes,
             command=command,
         )
     )
     write_atomic(folder / "compare.html", page)
     return folder / "compare.html"
+
+
+def highest_shown(errors: list[float], dense: float | None) -> float:
+    """The error above which a method would squeeze the others together in a chart.
+
+    With the median m of the errors and the lowest error l, that of the dense network included, it is m + 4 (m - l),
+    and at least 1.05 m.
+
+    >>> highest_shown([8.0, 9.0, 10.0, 60.0], None)
+    15.5
+    """
+    low, middle = min([*errors, *([] if dense is None else [dense])]), statistics.median(errors)
+    return max(middle + 4 * (middle - low), middle * 1.05)
+
+
+def error_over_macs(rows: Sequence[ComparisonRow], dense: float | None, width: int = 720) -> Markup:
+    """Error over the reduction of MACs: one point per method, with a bar of one standard deviation to either side.
+
+    A method that failed by far lies on the upper edge, with its error beside its name, so that the others stay apart.
+    """
+    points = [(row.macs, row.error, row) for row in rows if row.macs is not None]
+    if not points:
+        return Markup("")
+    frame = Frame(width, max(380, height_for_labels(len(points))), right=120)
+    x, y = _scatter_scales(frame, points, dense)
+    parts = frame.axes(x, y, "MACs reduced; upwards the test error in per cent", show_x=lambda macs: f"{macs:g}x")
+    spots = [y(min(error, y.high)) for _, error, _ in points]
+    levels = spread_labels(spots + ([] if dense is None else [y(dense)]), frame.ground)
+    edge = frame.right_edge
+    if dense is not None:
+        parts += [frame.reference(y(dense)), text("refer", edge + 6, levels[-1] + 4, f"dense {dense:.2f} %")]
+    for (macs, error, row), spot, level in zip(points, spots, levels, strict=False):
+        beyond = error > y.high
+        name = f"{row.name} ({error:.0f} %)" if beyond else row.name
+        if row.spread and not beyond:
+            parts.append(f'<path class="line" d="M{x(macs)} {y(error - row.spread)}V{y(error + row.spread)}"/>')
+        parts.append(f'<path class="grid" d="M{x(macs) + 5} {spot}L{edge + 2} {level}"/>')
+        parts.append(dot(x(macs), spot, f"{name}: {error:.2f} %", radius=4))
+        parts.append(text("tick", edge + 6, level + 4, name))
+    return frame.drawing("error against MACs", parts)
+
+
+def _scatter_scales(
+    frame: Frame, points: Sequence[tuple[float, float, ComparisonRow]], dense: float | None
+) -> tuple[Scale, Scale]:
+    """The scales of MACs and errors; a difference of a few per cent in MACs shall look small."""
+    most = highest_shown([error for _, error, _ in points], dense)
+    shown = [e for _, error, row in points if error <= most for e in (error - row.spread, error + row.spread)]
+    middle = statistics.median(macs for macs, _, _ in points)
+    across = padded_range([*(macs for macs, _, _ in points), 0.9 * middle, 1.1 * middle])
+    return frame.x_scale(*across), frame.y_scale(*padded_range(shown + ([] if dense is None else [dense])))
+
+
+def ranking_chart(rows: Sequence[ComparisonRow], dense: float | None, width: int = 720) -> Markup:
+    """The methods from the lowest mean error to the highest: a dot per seed, a stroke at their mean, MACs beside them.
+
+    Errors that would squeeze the others together lie on the right edge. A single method has no rank, so nothing is
+    drawn for it.
+    """
+    ranked = sorted((row for row in rows if row.macs is not None), key=lambda row: row.error)
+    if len(ranked) < 2:
+        return Markup("")
+    most = highest_shown([row.error for row in ranked], dense)
+    shown = [error for row in ranked for error in row.errors if error <= most]
+    frame = Frame(width, ROW * len(ranked) + 46, left=112, right=132, top=6)
+    x = frame.x_scale(*padded_range(shown + ([] if dense is None else [dense])))
+    known = "" if dense is None else f"; dashed: the dense network, {dense:.2f} %"
+    parts = frame.axes(x, None, f"test error in per cent: a dot per seed, a stroke at the mean{known}")
+    if dense is not None:
+        parts.append(f'<path class="reference" d="M{x(dense)} {frame.top}V{frame.ground}"/>')
+    for index, row in enumerate(ranked):
+        parts += _ranking_row(row, x, frame.top + ROW * (index + 0.5))
+    return frame.drawing("methods by error", parts)
+
+
+def _ranking_row(row: ComparisonRow, x: Scale, level: float) -> list[str]:
+    return [
+        text("refer", x.begin - 12, level + 4, row.name, anchor="end"),
+        *(dot(x(min(error, x.high)), level, f"{error:.2f} %", radius=3.5) for error in row.errors),
+        f'<path class="mean" d="M{x(min(row.error, x.high))} {level - 8}v16"/>',
+        text("tick", x.end + 10, level + 4, f"{row.error:.2f} % at {row.macs:.2f}x"),
+    ]

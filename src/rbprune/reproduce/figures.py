@@ -11,11 +11,9 @@ from markupsafe import Markup
 
 from rbprune.errors import CheckpointError
 from rbprune.logging.events import read_events
-from rbprune.report.columns import columns
-from rbprune.report.histogram import histogram
-from rbprune.report.overlay import overlay
-from rbprune.report.run import Run, gather
-from rbprune.utils.numbers import number
+from rbprune.report.charts import column_chart, histogram, multi_line_chart
+from rbprune.report.run_record import RunRecord, gather_run
+from rbprune.utils.numbers import as_number
 
 
 @dataclass(frozen=True)
@@ -32,14 +30,14 @@ class Figure:
         return {"title": self.title, "note": self.note, "parts": {name: count for name, count, _ in self.parts}}
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunRecord:
     """A run from its folder."""
     if not (folder / "events.jsonl").is_file():
         raise CheckpointError(f"{folder} is no run folder (it has no events.jsonl); give the --out of 'rbprune prune'")
-    return gather(read_events(folder / "events.jsonl"))
+    return gather_run(read_events(folder / "events.jsonl"))
 
 
-def draw(name: str, runs: Mapping[str, Run]) -> list[Figure]:
+def draw(name: str, runs: Mapping[str, RunRecord]) -> list[Figure]:
     """``rates``, ``channels`` or ``finetune`` of these runs."""
     if name == "rates":
         return [_rates(label, run) for label, run in runs.items()]
@@ -48,7 +46,7 @@ def draw(name: str, runs: Mapping[str, Run]) -> list[Figure]:
     return [_recovery(runs)]
 
 
-def _rates(label: str, run: Run) -> Figure:
+def _rates(label: str, run: RunRecord) -> Figure:
     parts = []
     inside = total = 0
     kinds = [site.diagnostic for site in run.sites if site.values]
@@ -67,29 +65,29 @@ def _rates(label: str, run: Run) -> Figure:
     return Figure(f"Rates, {label}", share, parts=tuple(parts))
 
 
-def _channels(label: str, run: Run) -> Figure:
+def _channels(label: str, run: RunRecord) -> Figure:
     found = {
         site.name: (site.before, site.before if site.after is None else site.after)
         for site in run.sites
         if site.before is not None and site.values
     }
     left, had = (sum(pair[k] or 0 for pair in found.values()) for k in (1, 0))
-    drawing = columns({name: (a or 0.0, b or 0.0) for name, (a, b) in found.items()}, title=label)
+    drawing = column_chart({name: (a or 0.0, b or 0.0) for name, (a, b) in found.items()}, title=label)
     return Figure(f"Channels left, {label}", f"{left:g} of {had:g}", drawing)
 
 
-def recovery(run: Run) -> list[tuple[float, float]]:
+def recovery(run: RunRecord) -> list[tuple[float, float]]:
     """(epoch of fine-tuning, validation error); epoch 0 is just after the last cut."""
-    cut = number(run.stages[-1].get("val_error")) if run.stages else None
+    cut = as_number(run.stages[-1].get("val_error")) if run.stages else None
     points = [] if cut is None else [(0.0, cut)]
     for event in run.epochs:
-        epoch, error = number(event.get("epoch")), number(event.get("val_error"))
+        epoch, error = as_number(event.get("epoch")), as_number(event.get("val_error"))
         if event.get("phase") == "finetune" and epoch is not None and error is not None:
             points.append((epoch, error))
     return points
 
 
-def _recovery(runs: Mapping[str, Run]) -> Figure:
+def _recovery(runs: Mapping[str, RunRecord]) -> Figure:
     series = {label: recovery(run) for label, run in runs.items()}
-    drawing = overlay(series, title="Error while fine-tuning", x_label="epochs of fine-tuning")
+    drawing = multi_line_chart(series, title="Error while fine-tuning", x_label="epochs of fine-tuning")
     return Figure("Error while fine-tuning", "validation error; epoch 0 is just after the last cut", drawing)

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from rbprune.report.html import environment
-from rbprune.report.sheet import Sheet
+from rbprune.report.plain_table import PlainTable
 from rbprune.reproduce import paper
 from rbprune.reproduce.experiments import FIGURES, Experiment, Work, check_overrides
 from rbprune.reproduce.figures import Figure, draw, read_run
@@ -37,7 +37,7 @@ class Reproduction:
 
     experiment: Experiment
     summaries: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sheets: list[Sheet] = field(default_factory=list)
+    sheets: list[PlainTable] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -136,22 +136,22 @@ def _gather(found: Reproduction, folder: Path, rounds: int) -> None:
         found.sheets.append(gpu_sheet(paper_pairs(), rounds=rounds))
 
 
-def _cifar10(title: str, ours: Summaries) -> list[Sheet]:
+def _cifar10(title: str, ours: Summaries) -> list[PlainTable]:
     return [comparison(title, paper.CIFAR10, ours)]
 
 
-def _vgg16(title: str, ours: Summaries) -> list[Sheet]:
+def _vgg16(title: str, ours: Summaries) -> list[PlainTable]:
     layers = [channels_by_layer(paper.VGG16_CHANNELS, summary) for summary in ours.values()]
     return [comparison(title, paper.VGG16, ours), *layers]
 
 
-def _resnet50(title: str, ours: Summaries) -> list[Sheet]:
+def _resnet50(title: str, ours: Summaries) -> list[PlainTable]:
     printed = {"RBP": paper.RESNET50_STAGES}
     stages = [channels_by_stage(label, printed.get(label, ()), summary) for label, summary in ours.items()]
     return [comparison(title, paper.RESNET50, ours), *stages]
 
 
-_TABLES: dict[str, Callable[[str, Summaries], list[Sheet]]] = {
+_TABLES: dict[str, Callable[[str, Summaries], list[PlainTable]]] = {
     "cifar10": _cifar10,
     "vgg16-ilsvrc": _vgg16,
     "resnet50-ilsvrc": _resnet50,
@@ -165,7 +165,7 @@ def write_page(found: Reproduction, folder: Path, command: str) -> Path:
         .get_template("reproduce.html.j2")
         .render(
             title=found.experiment.title,
-            sheets=found.sheets,
+            tables=found.sheets,
             figures=found.figures,
             notes=[*found.remarks, *found.notes],
             command=command,

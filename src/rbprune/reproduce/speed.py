@@ -12,7 +12,7 @@ from rbprune import models
 from rbprune.graph import Site, trace
 from rbprune.measure.latency import latency
 from rbprune.measure.stages import stage_of
-from rbprune.report.sheet import Sheet
+from rbprune.report.plain_table import PlainTable
 from rbprune.reproduce import paper
 from rbprune.runs.pair import Pair, kept_pair
 
@@ -47,7 +47,9 @@ def _keep(sites: Sequence[Site], shares: Sequence[float]) -> str:
     return "-".join(map(str, widths))
 
 
-def gpu_sheet(pairs: dict[str, Pair], *, rounds: int, batches: Sequence[int] = BATCHES, device: str = "auto") -> Sheet:
+def gpu_sheet(
+    pairs: dict[str, Pair], *, rounds: int, batches: Sequence[int] = BATCHES, device: str = "auto"
+) -> PlainTable:
     """Dense / pruned: time for each batch size, storage, MACs."""
     rows = []
     machine = ""
@@ -68,4 +70,4 @@ def gpu_sheet(pairs: dict[str, Pair], *, rounds: int, batches: Sequence[int] = B
             )
     columns = ("model", "by", "time", "quartiles", "storage", "MACs")
     note = f"Here: {machine}, medians of {rounds} interleaved rounds; the paper: GTX 1080 Ti, Caffe, cuDNN 5."
-    return Sheet("Practical acceleration", columns, tuple(rows), names=2, note=note)
+    return PlainTable("Practical acceleration", columns, tuple(rows), names=2, note=note)

@@ -8,13 +8,13 @@ from typing import Any
 from rbprune import models
 from rbprune.graph import trace
 from rbprune.measure.count import Count, count_run
-from rbprune.report.sheet import Sheet
+from rbprune.report.plain_table import PlainTable
 from rbprune.reproduce.paper import Left, Result
 
 Summary = Mapping[str, Any]
 
 
-def comparison(title: str, printed: Sequence[Result], ours: Mapping[str, Summary]) -> Sheet:
+def comparison(title: str, printed: Sequence[Result], ours: Mapping[str, Summary]) -> PlainTable:
     """Each row of the paper, and below it what we measured for the same method; ``ours`` by the paper's names."""
     wide, top5 = any(row.channels for row in printed), any(row.top5 is not None for row in printed)
     head = ["method", "by"] + ["channels left"] * wide + ["CR"] * wide + ["MACs", "error %"] + ["top-5 %"] * top5
@@ -25,7 +25,7 @@ def comparison(title: str, printed: Sequence[Result], ours: Mapping[str, Summary
         if summary is not None:
             found = _dense(summary) if row.method == "Baseline" else measured(row.method, summary)
             rows.append(_cells(found, "here", wide, top5))
-    return Sheet(title, (*head, "cost"), _with_cost(rows, ours), names=3 if wide else 2)
+    return PlainTable(title, (*head, "cost"), _with_cost(rows, ours), names=3 if wide else 2)
 
 
 def measured(method: str, summary: Summary) -> Result:
@@ -62,7 +62,7 @@ def _number(value: float | None, digits: int, unit: str = "") -> str:
     return "" if value is None else f"{value:.{digits}f}{unit}"
 
 
-def channels_by_layer(printed: Sequence[Left], summary: Summary) -> Sheet:
+def channels_by_layer(printed: Sequence[Left], summary: Summary) -> PlainTable:
     """Channels left in each layer, MACs of convolutions as they accumulate, beside the paper's."""
     found = _counted(summary).accumulated
     rows = []
@@ -71,10 +71,10 @@ def channels_by_layer(printed: Sequence[Left], summary: Summary) -> Sheet:
         rows.append((f"{left.name} ({step.site})", *_pair(left), *here))
     columns = ("layer", "paper: left", "accumulated", "here: left", "accumulated")
     note = "Accumulated: reduction of the convolutions' MACs once this layer and all before it are cut."
-    return Sheet("Channels left, layer by layer", columns, tuple(rows), note=note)
+    return PlainTable("Channels left, layer by layer", columns, tuple(rows), note=note)
 
 
-def channels_by_stage(label: str, printed: Sequence[Left], summary: Summary) -> Sheet:
+def channels_by_stage(label: str, printed: Sequence[Left], summary: Summary) -> PlainTable:
     """The same for the stages of a residual network; nothing printed stays empty."""
     rows = []
     for number, stage in enumerate(_counted(summary).stages):
@@ -83,7 +83,7 @@ def channels_by_stage(label: str, printed: Sequence[Left], summary: Summary) -> 
         rows.append((name, *theirs, _left(stage.kept, stage.channels), _number(stage.macs_ratio, 2, "x")))
     columns = ("stage", "paper: left", "accumulated", "here: left", "accumulated")
     note = "Channels of the first two convolutions of each block. Accumulated: reduction of MACs up to here."
-    return Sheet(f"Channels left by {label}, stage by stage", columns, tuple(rows), note=note)
+    return PlainTable(f"Channels left by {label}, stage by stage", columns, tuple(rows), note=note)
 
 
 def _counted(summary: Summary) -> Count:

@@ -138,7 +138,7 @@ def complete(runner: Runner, folder: Path) -> dict[str, Any]:
     summary = runner.run()
     if runner.engine.main:
         save_model(folder, runner.model, runner.graph.plan())
-        write_report(folder)
+        write_report(folder / "report.html", events=folder / "events.jsonl", settings=folder / "config.toml")
         write_atomic(folder / "summary.json", json.dumps(summary, indent=2))
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     runner.engine.wait()  # whoever asks for the summary next will find it

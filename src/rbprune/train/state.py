@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rbprune.data.skipped import Skipped
+from rbprune.data.source import Skipped
 from rbprune.train.phase import Kind
 from rbprune.train.stream import Stream
 

@@ -1,4 +1,4 @@
-"""Figures as people read them; a value that is missing or no finite number becomes a dash."""
+"""Numbers as people read them; a value that is missing or no finite number becomes a dash."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 DASH = "-"
 
 
-def number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """The finite number in ``value``, or None for everything else (null, text, NaN, booleans)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -20,17 +20,18 @@ def number(value: Any) -> float | None:
 
 
 def quotient(before: Any, after: Any) -> float | None:
-    """before / after, where both are known and the latter is positive."""
-    top, bottom = number(before), number(after)
+    """``before`` / ``after`` where both are numbers and ``after`` is positive, else None."""
+    top, bottom = as_number(before), as_number(after)
     return top / bottom if top is not None and bottom is not None and bottom > 0 else None
 
 
 def count(value: Any) -> str:
-    """
+    """A count of things, from a thousand on with one decimal and its unit.
+
     >>> count(125485706), count(853), count(999_960)
     ('125.5 M', '853', '1.0 M')
     """
-    amount = number(value)
+    amount = as_number(value)
     if amount is None:
         return DASH
     if abs(amount) < 1000:
@@ -42,62 +43,64 @@ def count(value: Any) -> str:
 
 
 def ratio(value: Any) -> str:
-    """
+    """How many times smaller something became.
+
     >>> ratio(2.1)
     '2.10x'
     """
-    amount = number(value)
+    amount = as_number(value)
     return DASH if amount is None else f"{amount:.2f}x"
 
 
 def percent(value: Any) -> str:
-    """Of a value that already is in percent.
+    """A value that already is in per cent, with two decimals.
 
     >>> percent(6.61)
     '6.61 %'
     """
-    amount = number(value)
+    amount = as_number(value)
     return DASH if amount is None else f"{amount:.2f} %"
 
 
 def score(value: Any, metric: str = "error") -> str:
-    """An error in per cent, or a loss as it is.
+    """The value of a metric: an error, which is in per cent, or a loss.
 
     >>> score(6.61), score(0.25, "loss")
     ('6.61 %', '0.2500')
     """
-    amount = number(value)
+    amount = as_number(value)
     return percent(value) if metric == "error" or amount is None else f"{amount:.4f}"
 
 
 def share(value: Any) -> str:
-    """Of a fraction between 0 and 1.
+    """A fraction between 0 and 1 in whole per cent.
 
     >>> share(0.4)
     '40 %'
     """
-    amount = number(value)
+    amount = as_number(value)
     return DASH if amount is None else f"{100 * amount:.0f} %"
 
 
 def decimal(value: Any) -> str:
-    """Three significant digits, without trailing zeros.
+    """A number with three significant digits, without trailing zeros.
 
     >>> decimal(0.05), decimal(12.345), decimal(1234.5), decimal(0)
     ('0.05', '12.3', '1234', '0')
     """
-    amount = number(value)
+    amount = as_number(value)
     if amount is None:
         return DASH
     return f"{amount:.0f}" if abs(amount) >= 1000 else f"{amount:.3g}"
 
 
 def duration(value: Any) -> str:
-    """
+    """A time in seconds, in its two largest units.
+
     >>> duration(3.21), duration(33.1), duration(725), duration(4980), duration(187200)
     ('3.2 s', '33 s', '12 min 05 s', '1 h 23 min', '2 d 4 h')
     """
-    seconds = number(value)
+    seconds = as_number(value)
     if seconds is None or seconds < 0:
         return DASH
     if seconds < 9.95:

@@ -1,10 +1,6 @@
-"""The order of an epoch: which examples make batch k, and the seed of everything random about it."""
+"""Seeds that are made of several numbers, such as the seed of a run, a phase and a step."""
 
 from __future__ import annotations
-
-from torch import Tensor
-
-from rbprune.errors import ConfigError, DataError
 
 _MASK = (1 << 64) - 1
 
@@ -26,18 +22,3 @@ def _splitmix(value: int) -> int:
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)
-
-
-def check_order(order: Tensor, batch_size: int, start: int, examples: int) -> int:
-    """The number of batches in ``order``, once it is known that every index in it exists."""
-    if batch_size < 1:
-        raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
-    count = -(-len(order) // batch_size)
-    if not 0 <= start <= count:
-        raise ConfigError(f"start must be a batch of the epoch, 0 to {count}, got {start}")
-    if len(order) and not (int(order.min()) >= 0 and int(order.max()) < examples):
-        raise DataError(
-            f"order holds indices from {int(order.min())} to {int(order.max())}, but the data has {examples} "
-            f"examples; use indices from 0 to {examples - 1}"
-        )
-    return count

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import torch
 
-from rbprune.data.idx import write_idx
-from rbprune.data.mnist import read_mnist
-from rbprune.data.split import split
+from rbprune.data.divide import split
+from rbprune.data.mnist import read_mnist, write_idx
 
 SIZES = {"train": 6000, "t10k": 1000}
 SEED = 0

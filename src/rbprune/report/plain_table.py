@@ -1,4 +1,4 @@
-"""A plain table, shown in the terminal, as Markdown or on a page."""
+"""A table of text that the terminal, a Markdown file and a page can all show."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.table import Table
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """Cells are text already; the first ``names`` columns are words, the others numbers."""
+class PlainTable:
+    """A table whose cells are text already; the first ``names`` columns hold words, the others numbers."""
 
     title: str
     columns: tuple[str, ...]
@@ -20,9 +20,9 @@ class Sheet:
     note: str = ""
 
     def markdown(self) -> str:
-        """The table as Markdown.
+        """The table in Markdown, its title above and its note below.
 
-        >>> print(Sheet("LeNet", ("method", "error %"), (("rbp", "0.90"),)).markdown())
+        >>> print(PlainTable("LeNet", ("method", "error %"), (("rbp", "0.90"),)).markdown())
         LeNet
         <BLANKLINE>
         | method | error % |
@@ -34,8 +34,8 @@ class Sheet:
         lines.insert(1, "|" + "---|" * len(self.columns))
         return "\n".join([self.title, "", *lines, *(["", self.note] if self.note else []), ""])
 
-    def table(self) -> Table:
-        """The same for the terminal."""
+    def rich_table(self) -> Table:
+        """The table as the terminal shows it."""
         found = Table(title=self.title, box=box.SIMPLE, title_justify="left", caption=self.note or None)
         found.caption_justify = "left"
         for number, name in enumerate(self.columns):

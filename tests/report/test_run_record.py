@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rbprune.report.charts import curves
-from rbprune.report.run import gather
+from rbprune.report.run_charts import run_charts
+from rbprune.report.run_record import gather_run
 
 
 def epoch(number: int, **more: Any) -> dict[str, Any]:
@@ -12,20 +12,22 @@ def epoch(number: int, **more: Any) -> dict[str, Any]:
 
 def test_what_a_resumed_run_repeats_counts_once() -> None:
     events = [{"event": "start"}, epoch(1, loss=1.0), epoch(2, loss=0.9), {"event": "resume"}, epoch(2, loss=0.8)]
-    run = gather(events)
+    run = gather_run(events)
     assert [event["loss"] for event in run.epochs] == [1.0, 0.8]
     assert run.resumes == 1 and not run.finished
 
 
 def test_the_dense_error_is_known_before_the_run_is_done() -> None:
-    run = gather([{"event": "start"}, {"event": "dense", "error_before": 5.55}, epoch(1, val_error=7.0)])
+    run = gather_run([{"event": "start"}, {"event": "dense", "error_before": 5.55}, epoch(1, val_error=7.0)])
     assert run.start["error_before"] == 5.55
-    (chart, *_) = curves(run)
+    (chart, *_) = run_charts(run)
     assert "dense model 5.55 %" in chart.drawing
 
 
 def test_a_new_start_begins_a_new_run() -> None:
-    run = gather([{"event": "start", "seed": 0}, epoch(1), {"event": "done"}, {"event": "start", "seed": 1}, epoch(1)])
+    run = gather_run(
+        [{"event": "start", "seed": 0}, epoch(1), {"event": "done"}, {"event": "start", "seed": 1}, epoch(1)]
+    )
     assert run.start["seed"] == 1 and len(run.epochs) == 1 and not run.finished
 
 
@@ -34,21 +36,21 @@ def test_a_site_pruned_twice_goes_from_its_first_to_its_last_width() -> None:
         {"event": "stage", "stage": 0, "channels": {"a": [16, 9]}, "values": {"a": [0.1] * 16}},
         {"event": "stage", "stage": 1, "channels": {"a": [9, 7]}, "values": {"a": [0.2] * 9}},
     ]
-    (site,) = gather(stages).sites
+    (site,) = gather_run(stages).sites
     assert (site.before, site.after, site.removed, len(site.values)) == (16, 7, 2, 9)
 
 
 def test_sizes_come_from_the_last_stage_until_the_run_is_done() -> None:
     events: list[dict[str, Any]] = [{"event": "start", "macs": 100, "params": 50}, {"event": "stage", "macs": 40}]
-    run = gather(events)
+    run = gather_run(events)
     assert (run.macs.before, run.macs.after, run.macs.ratio) == (100, 40, 2.5)
     assert run.params.ratio is None
-    run = gather([*events, {"event": "done", "summary": {"macs_after": 20}}])
+    run = gather_run([*events, {"event": "done", "summary": {"macs_after": 20}}])
     assert run.macs.ratio == 5
 
 
 def test_layers_that_vanished_cost_nothing() -> None:
     dense = [{"name": "a", "macs": 10, "params": 1}, {"name": "b", "macs": 20, "params": 2}]
-    run = gather([{"event": "start", "layers": dense}, {"event": "done", "layers": dense[:1]}])
+    run = gather_run([{"event": "start", "layers": dense}, {"event": "done", "layers": dense[:1]}])
     assert [layer.macs for layer in run.layers] == [(10, 10), (20, 0)]
-    assert gather([{"event": "start", "layers": dense}]).layers[0].macs == (10, None)
+    assert gather_run([{"event": "start", "layers": dense}]).layers[0].macs == (10, None)

@@ -1,4 +1,4 @@
-"""One shard: what is read, and what is refused with the reason and the place."""
+"""The index of one shard: what is read, what is refused, with reason and place, and when a kept index is believed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from rbprune.data.tar_index import index_tar, member_names
+from rbprune.data.shard_index import index_tar, load_index, member_names, save_index, split_name, stamp
+from rbprune.data.shards import open_shards
 from rbprune.errors import DataError
 from tests.data.shard_files import jpeg, pairs, write_tar
 
@@ -145,3 +147,76 @@ def test_sparse_members_are_refused(tmp_path: Path) -> None:
         tar.addfile(info, io.BytesIO(data))
     with pytest.raises(DataError, match=r"a.jpg is a sparse file; shards hold plain files"):
         index_tar(tmp_path / "x.tar")
+
+
+def test_the_index_is_written_once_and_believed_while_it_fits(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_shards(shards)
+    assert set(load_index(shards, "train")) == {f"train-{i:06d}.tar" for i in range(3)}
+    walked: list[str] = []
+
+    def count(path: Path) -> object:
+        walked.append(path.name)
+        return index_tar(path)
+
+    monkeypatch.setattr("rbprune.data.shards.index_tar", count)
+    again = open_shards(shards)
+    assert walked == []
+    assert (again[0].offsets == first[0].offsets).all() and torch.equal(again[0].labels, first[0].labels)
+    write_tar(shards / "train-000001.tar", pairs(["new/a"], 1))
+    assert len(open_shards(shards)[0].labels) == 7
+    assert walked == ["train-000001.tar"], "a tar of another length"
+    same_length = pairs(["new/b"], 2)
+    write_tar(shards / "train-000001.tar", same_length)
+    assert open_shards(shards)[0].labels.tolist() == [0, 0, 0, 2, 2, 2, 2]
+    assert walked == ["train-000001.tar"] * 2, "a tar of the same length with another beginning"
+    open_shards(shards)
+    assert len(walked) == 2
+    write_tar(shards / "train-000001.tar", [same_length[0], ("new/b.cls", b"1")])
+    assert open_shards(shards)[0].labels.tolist() == [0, 0, 0, 1, 2, 2, 2], "another label in the same place"
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", None])
+def test_a_damaged_index_is_made_anew(shards: Path, content: bytes | None) -> None:
+    first = open_shards(shards)[0]
+    file = shards / "train.index.npz"
+    file.write_bytes(file.read_bytes()[:-200] if content is None else content)
+    again = open_shards(shards)[0]
+    assert (again.offsets == first.offsets).all()
+    assert len(load_index(shards, "train")) == 3
+
+
+def test_a_kept_index_is_what_was_found(shards: Path) -> None:
+    found = {path.name: (stamp(path), index_tar(path)) for path in sorted(shards.glob("train-*.tar"))}
+    save_index(shards, "train", found)
+    kept = load_index(shards, "train")
+    assert list(kept) == list(found)
+    for name, (mark, index) in found.items():
+        assert kept[name][0] == mark
+        for one, other in zip(vars(kept[name][1]).values(), vars(index).values(), strict=True):
+            assert one.tolist() == other.tolist()
+
+
+def test_an_index_that_points_beyond_its_tar_is_not_believed(shards: Path) -> None:
+    path = shards / "train-000000.tar"
+    (size, written, head), index = stamp(path), index_tar(path)
+    save_index(shards, "train", {path.name: ((size, written, head), index)})
+    assert load_index(shards, "train")
+    save_index(shards, "train", {path.name: ((int(index.offsets[-1]), written, head), index)})
+    assert load_index(shards, "train") == {}
+
+
+def test_a_stamp_tells_tars_apart_by_length_time_and_beginning(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "x.tar", pairs("a"))
+    first = stamp(path)
+    assert first[0] == path.stat().st_size and stamp(path) == first
+    raw = bytearray(path.read_bytes())
+    raw[700] ^= 1
+    path.write_bytes(raw)
+    assert stamp(path)[2] != first[2]
+    with pytest.raises(DataError, match="none.tar: cannot be read: No such file"):
+        stamp(tmp_path / "none.tar")
+
+
+def test_a_key_ends_at_the_first_dot_of_the_file_name() -> None:
+    assert split_name("a.b/c.d.JPG") == ("a.b/c", "d.jpg")
+    assert split_name("c") == ("c", "")

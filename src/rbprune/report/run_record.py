@@ -1,0 +1,201 @@
+"""The record of a run, gathered from its events, as pages show it.
+
+An unfinished run, or one of an older version, may lack any field: what is unknown is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rbprune.logging.event_fields import as_list, as_mapping, as_numbers, as_pair, as_text
+from rbprune.utils.numbers import as_number, quotient
+
+Event = Mapping[str, Any]
+
+
+@dataclass
+class SiteRecord:
+    """One group of channels that was open to pruning, with what its last stage found about each channel."""
+
+    name: str
+    before: float | None = None
+    after: float | None = None
+    undecided: float | None = None
+    """The share of its channels that were neither kept nor dropped with certainty."""
+    diagnostic: str = "rate"
+    """What the values are, such as dropout rates."""
+    values: list[float] = field(default_factory=list)
+    """One value per channel that went into its last stage."""
+    removed: int | None = None
+    """How many channels its last stage removed."""
+    price: tuple[float | None, float | None] = (None, None)
+    """The lowest and the highest price of one of its channels, in nats."""
+    guarded: bool = False
+    """Whether its last channel was kept only so that the network stays whole."""
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """The MACs and parameters of one layer, each in the dense and in the pruned network."""
+
+    name: str
+    macs: tuple[float | None, float | None]
+    params: tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class TotalRecord:
+    """A total over the network, in the dense and in the pruned one, and how many times smaller it became."""
+
+    before: float | None
+    after: float | None
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything that a page shows of a run."""
+
+    start: Event
+    epochs: list[Event]
+    stages: list[Event]
+    summary: Event
+    finished: bool
+    timeline: list[Event]
+    """All events in order, each epoch and stage once."""
+    sites: list[SiteRecord]
+    layers: list[LayerRecord]
+    macs: TotalRecord
+    params: TotalRecord
+    seconds: float | None
+    warnings: list[str]
+    resumes: int
+    last: Event
+    """The event that was written last."""
+
+    @property
+    def metric(self) -> str:
+        """What the run measures: "error", in per cent, or "loss"."""
+        named = (as_text(event["metric"]) for event in (self.summary, *reversed(self.timeline)) if event.get("metric"))
+        return next(named, "error")
+
+
+def gather_run(events: list[dict[str, Any]]) -> RunRecord:
+    """The record of the run that the last ``start`` event began.
+
+    A resumed run may have done an epoch or a stage twice: what it did last counts.
+    """
+    events = _last_run(events)
+    latest: dict[tuple[Any, ...], Event] = {}
+    for index, found in enumerate(events):
+        key = _identity(found, index)
+        latest.pop(key, None)
+        latest[key] = found
+    timeline = list(latest.values())
+    kinds: dict[str, list[Event]] = {}
+    for event in timeline:
+        kinds.setdefault(event["event"], []).append(event)
+    dense: Event = kinds.get("dense", [{}])[-1]
+    start: Event = {"error_before": dense.get("error_before"), **kinds.get("start", [{}])[-1]}
+    done: Event = kinds.get("done", [{}])[-1]
+    stages, summary = kinds.get("stage", []), as_mapping(done.get("summary"))
+    return RunRecord(
+        start=start,
+        epochs=kinds.get("epoch", []),
+        stages=stages,
+        summary=summary,
+        finished=bool(done),
+        timeline=timeline,
+        sites=_sites(start, stages, summary),
+        layers=_layers(as_list(start.get("layers")), as_list(done.get("layers"))),
+        macs=_total("macs", start, stages, summary),
+        params=_total("params", start, stages, summary),
+        seconds=_seconds(events, summary),
+        warnings=list(dict.fromkeys(as_text(event.get("message")) for event in kinds.get("warning", []))),
+        resumes=len(kinds.get("resume", [])),
+        last=events[-1] if events else {},
+    )
+
+
+def _last_run(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    begins = [index for index, event in enumerate(events) if event["event"] == "start"]
+    return events[begins[-1] :] if begins else events
+
+
+def _identity(event: Event, index: int) -> tuple[Any, ...]:
+    """A key that is the same for two events which tell of the same epoch or stage, and no others."""
+    match event["event"]:
+        case "epoch":
+            return ("epoch", as_text(event.get("phase")), as_text(event.get("stage")), as_text(event.get("epoch")))
+        case "stage" if event.get("stage") is not None:
+            return ("stage", as_text(event["stage"]))
+    return (index,)
+
+
+def _sites(start: Event, stages: Iterable[Event], summary: Event) -> list[SiteRecord]:
+    """Every site of the network, with what its stages and then the summary say of it."""
+    sites = {
+        str(name): SiteRecord(str(name), before=as_number(width))
+        for name, width in as_mapping(start.get("sites")).items()
+    }
+
+    def site(name: Any) -> SiteRecord:
+        return sites.setdefault(str(name), SiteRecord(str(name)))
+
+    for stage in stages:
+        for name, value in as_mapping(stage.get("channels")).items():
+            before, after = as_pair(value)
+            here = site(name)
+            here.before = before if here.before is None else here.before
+            here.after = after
+            here.removed = None if before is None or after is None else round(before - after)
+        for name, value in as_mapping(stage.get("values")).items():
+            site(name).values, site(name).diagnostic = as_numbers(value), as_text(stage.get("diagnostic", "rate"))
+        for name, value in as_mapping(stage.get("undecided")).items():
+            site(name).undecided = as_number(value)
+        for name, value in as_mapping(stage.get("price")).items():
+            site(name).price = as_pair(value)
+        for name in as_list(stage.get("guarded")):
+            site(name).guarded = True
+    for name, value in as_mapping(summary.get("channels")).items():
+        here, (before, after) = site(name), as_pair(value)
+        here.before = here.before if before is None else before
+        here.after = here.after if after is None else after
+    for name, value in as_mapping(summary.get("undecided")).items():
+        site(name).undecided = as_number(value)
+    return list(sites.values())
+
+
+def _layers(before: list[Any], after: list[Any]) -> list[LayerRecord]:
+    """Every layer of the dense or the pruned network; one that only the dense network has costs nothing afterwards."""
+    dense = {as_text(as_mapping(row).get("name")): as_mapping(row) for row in before}
+    pruned = {as_text(as_mapping(row).get("name")): as_mapping(row) for row in after}
+
+    def both(name: str, key: str) -> tuple[float | None, float | None]:
+        gone = 0.0 if pruned and name not in pruned else None
+        return as_number(dense.get(name, {}).get(key)), as_number(
+            pruned.get(name, {}).get(key)
+        ) if gone is None else gone
+
+    return [LayerRecord(name, both(name, "macs"), both(name, "params")) for name in dict.fromkeys([*dense, *pruned])]
+
+
+def _total(key: str, start: Event, stages: list[Event], summary: Event) -> TotalRecord:
+    last: Event = stages[-1] if stages else {}
+    before = _first(summary.get(f"{key}_before"), start.get(key))
+    after = _first(summary.get(f"{key}_after"), last.get(key))
+    return TotalRecord(
+        before, after, _first(summary.get(f"{key}_ratio"), quotient(before, after), last.get(f"{key}_ratio"))
+    )
+
+
+def _seconds(events: list[dict[str, Any]], summary: Event) -> float | None:
+    known = as_number(summary.get("seconds"))
+    times = as_numbers([event.get("time") for event in events])
+    return known if known is not None else max(times) - min(times) if times else None
+
+
+def _first(*values: Any) -> float | None:
+    return next((found for found in map(as_number, values) if found is not None), None)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rbprune.data.image import IMAGENET_MEAN, IMAGENET_STD, ImageDataset, decode, transform
+from rbprune.errors import CorruptError
+from tests.data.shard_files import jpeg
+
+
+def test_evaluation_takes_the_centre_of_the_resized_image() -> None:
+    grey = Image.new("RGB", (300, 100), (10, 20, 30))
+    grey.paste((200, 100, 50), (0, 0, 300, 3))  # outside of the centre crop
+    x = transform(224, False)(grey)
+    expected = (torch.tensor([10, 20, 30]) / 255 - torch.tensor(IMAGENET_MEAN)) / torch.tensor(IMAGENET_STD)
+    assert x.shape == (3, 224, 224)
+    torch.testing.assert_close(x, expected.view(3, 1, 1).expand_as(x))
+
+
+def test_grey_levels_of_16_bits_become_8() -> None:
+    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    file = io.BytesIO()
+    Image.fromarray(ramp).save(file, "PNG")
+    assert np.array_equal(np.asarray(decode(file.getvalue(), str)), np.repeat((ramp >> 8)[..., None], 3, -1))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [(b"", "it is empty"), (b"<html>", "it has no known image format"), (jpeg()[:700], "truncated")],
+)
+def test_what_cannot_be_decoded_is_corrupt_and_says_why(data: bytes, why: str) -> None:
+    with pytest.raises(CorruptError, match=f"^the image: not a readable image: .*{why}"):
+        decode(data, lambda: "the image")
+
+
+class Store:
+    """Two images in memory."""
+
+    labels = torch.tensor([7, 3])
+
+    def read(self, index: int) -> bytes:
+        return jpeg(index)
+
+    def where(self, index: int) -> str:
+        return f"image {index}"
+
+
+def test_a_data_set_decodes_and_transforms_what_its_store_holds() -> None:
+    plain = ImageDataset(Store(), size=28, augment=False)
+    assert len(plain) == 2
+    x, label = plain[1]
+    assert label == 3 and torch.equal(x, transform(28, False)(decode(jpeg(1), str)))
+
+
+def test_augmentation_crops_at_random_and_mirrors() -> None:
+    augmented = ImageDataset(Store(), size=28, augment=True)
+    torch.manual_seed(0)
+    found = [augmented[0][0] for _ in range(40)]
+    assert len({tuple(x.flatten().tolist()) for x in found}) > 10
+    assert all(x.shape == (3, 28, 28) for x in found)
+    assert any(torch.equal(a, b.flip(2)) for a in found for b in found)

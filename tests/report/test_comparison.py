@@ -1,0 +1,97 @@
+"""The table, the charts and the page of a comparison."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rbprune.report.comparison import (
+    COLUMNS,
+    ComparisonRow,
+    comparison_table,
+    error_over_macs,
+    highest_shown,
+    ranking_chart,
+    write_page,
+)
+
+
+def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobody() -> None:
+    rows = [ComparisonRow((f"m{i}", "", "", "", "", "", ""), 2.0, (9.9 + i / 10, 10.1 + i / 10)) for i in range(30)]
+    plot = str(error_over_macs([*rows, ComparisonRow(("lost", "", "", "", "", "", ""), 2.0, (60.0,))], 8.0))
+    height = int(re.findall(r'viewBox="0 0 720 (\d+)"', plot)[0])
+    heights = sorted(float(y) for y in re.findall(r'<text class="(?:tick|refer)" x="606" y="([\d.]+)"', plot))
+    assert len(heights) == 32
+    assert min(b - a for a, b in pairwise(heights)) >= 13.9
+    assert heights[-1] < height
+    assert "lost (60 %)" in plot
+    spots = {float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', plot)}
+    assert max(spots) - min(spots) > 200
+
+
+def test_methods_at_equal_macs_look_equal() -> None:
+    rows = [ComparisonRow((f"m{i}", "", "", "", "", "", "", ""), 2.29 + i / 200, (10.0 + i,)) for i in range(4)]
+    spots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', str(error_over_macs(rows, None)))]
+    assert max(spots) - min(spots) < 40, "less than a percent apart, on an axis of 540"
+
+
+def test_methods_stand_in_the_order_of_their_mean_error_with_every_seed_shown() -> None:
+    def of(name: str, *errors: float) -> ComparisonRow:
+        return ComparisonRow((name, "", "", "", "", "", ""), 2.0, errors)
+
+    lost = ComparisonRow(("lost", "failed, see the notes", "", "", "", "", ""))
+    plot = str(ranking_chart([of("second", 10.0, 11.0), lost, of("far", 70.0, 80.0), of("first", 9.0, 11.5)], 8.0))
+    names = re.findall(r'<text class="refer" x="[\d.]+" y="([\d.]+)" text-anchor="end">([^<]+)</text>', plot)
+    assert [name for _, name in sorted(names, key=lambda name: float(name[0]))] == ["first", "second", "far"]
+    assert "10.25 % at 2.00x" in plot
+    assert "75.00 % at 2.00x" in plot
+    spots = {title: float(x) for x, title in re.findall(r'<circle cx="([\d.]+)"[^>]*><title>([\d.]+) %', plot)}
+    assert spots["9.00"] < spots["10.00"] < spots["11.00"] < spots["11.50"] < spots["70.00"] == spots["80.00"] == 588
+    assert spots["11.50"] - spots["9.00"] > 200, "the far one squeezes nobody"
+    assert ranking_chart([of("alone", 9.0)], None) == ""
+
+
+def test_a_row_knows_the_mean_and_the_spread_of_its_errors() -> None:
+    row = ComparisonRow(("rbp", "", "", "", "", "", "", ""), 2.0, (9.0, 10.0, 11.0))
+    assert (row.name, row.error, row.spread) == ("rbp", 10.0, 1.0)
+    assert ComparisonRow(("rbp",), 2.0, (9.0,)).spread == 0
+
+
+@pytest.mark.parametrize(
+    ("errors", "dense", "most"), [([10.0, 10.0], None, 10.5), ([10.0, 12.0, 50.0], None, 20.0), ([10.0], 9.0, 14.0)]
+)
+def test_what_would_squeeze_the_others_is_told_by_median_and_best(
+    errors: list[float], dense: float | None, most: float
+) -> None:
+    assert highest_shown(errors, dense) == most
+
+
+def test_differences_to_the_first_are_shown_only_where_there_are_some() -> None:
+    first = ComparisonRow(("rbp", "4", "2.0", "2.0", "9.0", "", "1.0", "7"), 2.0, (9.0,))
+    other = ComparisonRow(("l1", "4", "2.0", "2.0", "9.5", "+0.50 +- 0.10", "1.0", "7"), 2.0, (9.5,))
+    alone, both = comparison_table([first], "one"), comparison_table([first, other], "two")
+    assert alone.columns == (*COLUMNS[:5], *COLUMNS[6:]) and alone.note == ""
+    assert alone.rows == (("rbp", "4", "2.0", "2.0", "9.0", "1.0", "7"),)
+    assert both.columns == COLUMNS and "95 % interval" in both.note
+    assert both.rows == (first.cells, other.cells)
+
+
+def test_the_page_holds_the_table_both_charts_and_the_notes_all_escaped(tmp_path: Path) -> None:
+    rows = [ComparisonRow((f"<m{i}>", "4-2", "2.0", "2.0", "9.0", "", "1.0", "7"), 2.0, (9.0 + i,)) for i in range(2)]
+    page = write_page(tmp_path, rows, "A & B", 8.0, ["<note>"], "rbprune compare <x>")
+    assert page == tmp_path / "compare.html"
+    html = page.read_text()
+    assert "<title>A &amp; B</title>" in html
+    assert html.count("<svg") == 2 and html.count("<circle") == 4
+    assert html.count("<td>&lt;m0&gt;</td>") == 1 and "&lt;note&gt;" in html and "compare &lt;x&gt;" in html
+    assert "dense 8.00 %" in html and "dashed: the dense network, 8.00 %" in html
+
+
+def test_the_page_of_a_single_method_ranks_nothing(tmp_path: Path) -> None:
+    row = ComparisonRow(("rbp", "4", "2.0", "2.0", "9.0", "", "1.0", "7"), 2.0, (9.0,))
+    html = write_page(tmp_path, [row], "one", None, [], "").read_text()
+    assert "Methods by error" not in html and html.count("<svg") == 1
+    assert error_over_macs([ComparisonRow(("lost",))], 8.0) == ""
