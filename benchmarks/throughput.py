@@ -35,7 +35,7 @@ from rbprune.data import TensorSource
 from rbprune.data.cifar10 import read_cifar10
 from rbprune.data.traits import CIFAR10
 from rbprune.measure.machine import cpu_name
-from rbprune.runs.session import make_feed
+from rbprune.runs.build import make_feed
 from rbprune.settings.recipe import load_recipe
 from rbprune.train.runner import Runner
 from rbprune.utils.interrupt import Signals

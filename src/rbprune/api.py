@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,18 +14,15 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from rbprune.errors import ConfigError
 from rbprune.graph import Plan
 from rbprune.methods import Price
-from rbprune.report.html import write_report
-from rbprune.runs.artifact import save_model
-from rbprune.settings.recipe import build_config, to_toml
+from rbprune.runs.folder import RunFolder
+from rbprune.settings.recipe import build_config
 from rbprune.settings.sections import Config
 from rbprune.train.objective import Loss
 from rbprune.train.runner import Runner
 from rbprune.train.state import Feed
 from rbprune.train.stream import Batch, LoaderStream
-from rbprune.utils.files import write_atomic
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import evaluating
 
@@ -51,15 +47,13 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write a run folder: weights, plan, settings, events, summary and report."""
-        folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()):
-            raise ConfigError(f"{folder} exists and is not empty; choose another folder")
-        save_model(folder, self.model, self.plan)
-        write_atomic(folder / "config.toml", to_toml(self.config))
-        write_atomic(folder / "events.jsonl", "".join(json.dumps(event) + "\n" for event in self.events))
-        write_report(folder)
-        write_atomic(folder / "summary.json", json.dumps(self.summary, indent=2))
-        return folder
+        run = RunFolder(folder)
+        run.check_empty("choose another folder")
+        run.write_network(self.model, self.plan)
+        run.begin(self.config)
+        run.write_events(self.events)
+        run.finish(self.summary)
+        return run.path
 
 
 def prune(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rbprune.cli import main
+from tests.runs.quick import QUICK
 from tests.runs.test_pair import run_folder
-from tests.runs.test_session import QUICK
 
 VERBS = ["demo", "train", "prune", "resume", "compare", "reproduce", "inspect", "count", "time", "shard"]
 OWN = """

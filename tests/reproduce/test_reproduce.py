@@ -23,7 +23,7 @@ from rbprune.reproduce.estimate import estimate, seconds_per_image
 from rbprune.reproduce.experiments import EXPERIMENTS, Experiment, Work, find_experiment
 from rbprune.reproduce.figures import draw, read_run, recovery
 from rbprune.reproduce.run import Reproduction, reproduce, write_page
-from rbprune.runs.session import load_data
+from rbprune.runs.build import load_data
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Config
 from tests.runs.test_compare import QUICK as COMPARED

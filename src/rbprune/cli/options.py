@@ -17,6 +17,7 @@ from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, trace
 from rbprune.logging.console import summary_table
 from rbprune.report.sheet import Sheet
+from rbprune.runs.folder import RunFolder
 from rbprune.utils.processes import is_main
 
 Set = Annotated[list[str], Parameter(name="--set", negative=(), help="change a setting: key=value; may be repeated")]
@@ -39,7 +40,7 @@ def show_summary(summary: dict[str, Any], folder: Path, as_json: bool) -> None:
         return
     console = Console()
     summary_table(summary, console)
-    console.print(f"report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {RunFolder(folder).report_file}", markup=False, highlight=False, soft_wrap=True)
 
 
 def show(sheets: Iterable[Sheet], lines: Iterable[str], page: Path) -> None:

@@ -17,7 +17,7 @@ from rbprune.errors import RbpruneError
 from rbprune.measure.machine import synchroniser
 from rbprune.pruner import Pruner
 from rbprune.reproduce.experiments import Experiment, check_overrides
-from rbprune.runs.session import load_data
+from rbprune.runs.build import load_data
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Config
 from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs

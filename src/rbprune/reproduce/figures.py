@@ -9,12 +9,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rbprune.errors import CheckpointError
-from rbprune.logging.events import read_events
 from rbprune.report.columns import columns
 from rbprune.report.histogram import histogram
 from rbprune.report.overlay import overlay
 from rbprune.report.run import Run, gather
+from rbprune.runs.folder import RunFolder
 from rbprune.utils.numbers import number
 
 
@@ -33,10 +32,8 @@ class Figure:
 
 
 def read_run(folder: Path) -> Run:
-    """A run from its folder."""
-    if not (folder / "events.jsonl").is_file():
-        raise CheckpointError(f"{folder} is no run folder (it has no events.jsonl); give the --out of 'rbprune prune'")
-    return gather(read_events(folder / "events.jsonl"))
+    """Read what a run logged, finished or not."""
+    return gather(RunFolder(folder).read_events())
 
 
 def draw(name: str, runs: Mapping[str, Run]) -> list[Figure]:

@@ -17,8 +17,9 @@ from rbprune.reproduce.experiments import FIGURES, Experiment, Work, check_overr
 from rbprune.reproduce.figures import Figure, draw, read_run
 from rbprune.reproduce.speed import gpu_sheet, paper_pairs
 from rbprune.reproduce.tables import channels_by_layer, channels_by_stage, comparison
+from rbprune.runs.folder import RunFolder
 from rbprune.runs.series import dense_weights, reason, run_once
-from rbprune.settings.recipe import build_config, load_recipe, read_toml
+from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Config
 from rbprune.utils.files import write_atomic
 from rbprune.utils.interrupt import Interrupted
@@ -98,10 +99,9 @@ def _other_settings(work: Work, folder: Path, overrides: Sequence[str]) -> list[
 
 
 def _differences(run: Path, wanted: Config, sections: str | tuple[str, ...]) -> list[str]:
-    path = run / "config.toml"
-    if not path.is_file():
+    if not RunFolder(run).is_run:
         return []
-    there = build_config(read_toml(path), where=str(path), applied=True)
+    there = RunFolder(run).read_settings()
     before, now = flat(there.model_dump()), flat(wanted.model_dump())
     keys = [key for key in now | before if key.startswith(sections) and before.get(key) != now.get(key)]
     keys = [key for key in keys if not (now.get(key) is None and key in _FILLED)]

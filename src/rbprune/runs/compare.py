@@ -12,6 +12,7 @@ from rich.console import Console
 from rbprune.errors import ConfigError
 from rbprune.methods import find_method
 from rbprune.methods.schedule import at_once
+from rbprune.runs.folder import RunFolder
 from rbprune.runs.series import dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Config
@@ -203,8 +204,7 @@ def _reference(request: Request, folder: Path, ratio: float | None, seed: int) -
     """What the first method came to, at the same ratio if it was told one; None if it failed."""
     first = request.methods[0]
     swept = (ratio or request.sweep[0]) if request.sweep and request.told(first) else None
-    path = _place(folder, seed, _label(first, swept)) / "summary.json"
-    return json.loads(path.read_text()) if path.is_file() else None
+    return RunFolder(_place(folder, seed, _label(first, swept))).read_summary()
 
 
 def _label(method: str, ratio: float | None) -> str:
