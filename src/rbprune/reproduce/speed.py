@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from rbprune import models
 from rbprune.graph import Site, trace
+from rbprune.measure.count import stage_of
 from rbprune.measure.latency import latency
-from rbprune.measure.stages import stage_of
 from rbprune.report.sheet import Sheet
 from rbprune.reproduce import paper
 from rbprune.runs.pair import Pair, kept_pair

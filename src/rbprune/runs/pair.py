@@ -14,7 +14,7 @@ from torch import nn
 
 from rbprune import models
 from rbprune.graph import trace
-from rbprune.measure.count import count_kept
+from rbprune.measure.count import kept_widths
 from rbprune.runs.finished import open_run
 
 
@@ -39,8 +39,10 @@ def kept_pair(name: str, keep: str, shape: Sequence[int] | None = None) -> Pair:
     dense = models.build(name)
     x = models.example_input(name, dense, None if shape is None else tuple(shape))
     pruned = copy.deepcopy(dense)
-    count = count_kept(trace(pruned, x), keep)
-    return Pair(name, dense, pruned, tuple(x.shape[1:]), count.total.macs_ratio)
+    graph = trace(pruned, x)
+    macs = graph.macs()
+    graph.remove({name: range(width, graph[name].channels) for name, width in kept_widths(graph, keep).items()})
+    return Pair(name, dense, pruned, tuple(x.shape[1:]), macs / graph.macs())
 
 
 def run_pair(folder: str | Path, name: str | None = None, shape: Sequence[int] | None = None) -> Pair:
