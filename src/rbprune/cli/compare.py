@@ -15,7 +15,7 @@ from rbprune.errors import ConfigError, FailedRunsError, nearest
 from rbprune.measure.statistics import interval, mean_and_spread
 from rbprune.report.comparison import sheet, write_page
 from rbprune.report.line import Line
-from rbprune.runs.compare import PEERS, Comparison, Request, Row
+from rbprune.runs.compare import PEERS, Comparison, ComparisonRequest, MethodResults
 from rbprune.runs.compare import compare as run
 from rbprune.utils.files import write_atomic
 from rbprune.utils.processes import is_main
@@ -47,7 +47,7 @@ def compare(
     recipe
         A shipped recipe (such as lenet5-mnist) or a TOML file.
     """
-    request = Request(
+    request = ComparisonRequest(
         recipe,
         (*_words(methods), *_peers(peers)),
         tuple(set),
@@ -98,7 +98,7 @@ def _base(found: Comparison) -> float | None:
     return sum(found.base_error) / len(found.base_error) if found.base_error else None
 
 
-def line(row: Row, first: Row) -> Line:
+def line(row: MethodResults, first: MethodResults) -> Line:
     """A row as it is shown, beside the first."""
     if not row.error:
         return Line((row.label, "failed, see the notes", "", "", "", "", "", ""))

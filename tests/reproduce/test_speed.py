@@ -1,4 +1,4 @@
-"""Channel tables and acceleration beside the paper's figures."""
+"""Acceleration beside the paper's."""
 
 from __future__ import annotations
 
@@ -7,39 +7,14 @@ from torch import nn
 
 from rbprune.reproduce import paper
 from rbprune.reproduce.speed import gpu_sheet, paper_pairs
-from rbprune.reproduce.tables import channels_by_layer, channels_by_stage
 from rbprune.runs.pair import Pair
-
-LAYERS = [0, 2, 5, 7, 10, 12, 14, 17, 19, 21]
-
-
-def test_the_papers_vgg_gives_the_papers_table() -> None:
-    channels = {f"features.{n}": [p.channels, p.kept] for n, p in zip(LAYERS, paper.VGG16_CHANNELS, strict=True)}
-    sheet = channels_by_layer(paper.VGG16_CHANNELS, {"model": "torchvision:vgg16", "channels": channels})
-    assert sheet.rows[0] == ("conv1_1 (features.0)", "16/64 (25 %)", "1.1x", "16/64 (25 %)", "1.10x")
-    for row, left in zip(sheet.rows, paper.VGG16_CHANNELS, strict=True):
-        assert row[1] == row[3]
-        assert float(row[4][:-1]) == pytest.approx(left.macs, abs=0.07)
+from tests.reproduce.small import shapes_only
 
 
 @pytest.fixture(scope="module")
 def pairs() -> dict[str, Pair]:
-    return paper_pairs()
-
-
-def test_stages_of_resnet50_count_two_convolutions_per_block() -> None:
-    blocks = {"layer1": (3, 64), "layer2": (4, 128), "layer3": (6, 256), "layer4": (3, 512)}
-    channels = {
-        f"{stage}.{block}.conv{n}": [width, width // 2]
-        for stage, (count, width) in blocks.items()
-        for block in range(count)
-        for n in (1, 2)
-    }
-    sheet = channels_by_stage("RBP", paper.RESNET50_STAGES, {"model": "torchvision:resnet50", "channels": channels})
-    assert [row[3].split(" ")[0] for row in sheet.rows] == ["192/384", "512/1024", "1536/3072", "1536/3072"]
-    assert [row[1].split(" ")[0] for row in sheet.rows] == ["20/384", "67/1024", "2408/3072", "1105/3072"]
-    ratios = [float(row[4][:-1]) for row in sheet.rows]
-    assert ratios == sorted(ratios) and ratios[-1] > 2
+    with shapes_only():
+        return paper_pairs()
 
 
 def test_the_papers_widths_give_about_its_macs(pairs: dict[str, Pair]) -> None:
