@@ -12,6 +12,12 @@ from tests.cli.command import Refused, run
 from tests.runs.test_pair import run_folder
 
 
+@pytest.fixture(autouse=True)
+def _barely_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short warm-up: how long things take is not looked at here."""
+    monkeypatch.setattr("rbprune.measure.latency.WARM_UP_SECONDS", 0.01)
+
+
 def test_time_prints_json_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     quick = ("--keep", "5-10-76", "--batch", "1,4", "--rounds", "2", "--device", "cpu", "--threads", "1")
     assert run("time", "lenet5", *quick, "--json") == 0

@@ -43,7 +43,7 @@ def test_interrupted_between_any_two_steps(
     whole: Path, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also at the last step of an epoch, of a stage and of the run, before anything more was written."""
-    stop_after(steps, load_recipe("demo", [*QUICK, "runtime.checkpoint_seconds=1000"]), tmp_path / "run", monkeypatch)
+    stop_after(steps, load_recipe("demo", QUICK), tmp_path / "run", monkeypatch)
     resume(tmp_path / "run", console=quiet())
     assert digest(tmp_path / "run") == digest(whole)
     assert comparable(tmp_path / "run") == comparable(whole)
