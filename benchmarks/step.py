@@ -49,8 +49,6 @@ def stepper(
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()
-        if stage is not None:
-            stage.clamp()
 
     return step
 

@@ -34,7 +34,7 @@ from rbprune import data, models
 from rbprune.data import TensorSource
 from rbprune.data.cifar10 import CIFAR10, read_cifar10
 from rbprune.measure.machine import cpu_name
-from rbprune.runs.session import make_feed
+from rbprune.runs.build import make_feed
 from rbprune.settings.recipe import load_recipe
 from rbprune.train.runner import Runner
 from rbprune.utils.interrupt import Signals

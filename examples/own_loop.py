@@ -50,7 +50,7 @@ def main() -> None:
             loss.backward()
             optimizer.step()
 
-    pruner = rbprune.Pruner(model, images[:2], dataset_size=len(images), price=rbprune.Price(nats=20))
+    pruner = rbprune.Pruner(model, images[:2], dataset_size=len(images), price=rbprune.Price(nats=20), rates="adam")
     dense = pruner.graph.macs()
     for stage in pruner:
         optimizer = torch.optim.Adam(stage.param_groups(lr=1e-3, rate_lr=3e-2))
@@ -60,7 +60,6 @@ def main() -> None:
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                stage.clamp()  # the rates stay inside (0, 1)
         result = stage.finish()  # threshold, fold, remove, recalibrate
         print(f"{result.channels}  undecided {result.undecided}")
     print(f"MACs {dense} -> {pruner.graph.macs()}; fine-tune as you like from here")

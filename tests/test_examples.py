@@ -12,13 +12,14 @@ from types import UnionType
 from typing import Any, get_args
 
 import pytest
+import tomli_w
 import torch
 from pydantic import BaseModel
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from rbprune.cli import main
-from rbprune.settings.recipe import _value, shipped
+from rbprune.settings.recipe import shipped
 from rbprune.settings.sections import Config
 
 ROOT = Path(__file__).parents[1]
@@ -112,11 +113,15 @@ def settings(section: type[BaseModel], prefix: str = "") -> dict[str, str]:
         if nested:
             found |= settings(nested[0], f"{prefix}{name}.")
         if not nested or name == "price":
-            default = (
-                "required" if info.is_required() else "none" if info.default is None else f"`{_value(info.default)}`"
-            )
-            found[f"{prefix}{name}"] = default
+            found[f"{prefix}{name}"] = "required" if info.is_required() else in_toml(info.default)
     return found
+
+
+def in_toml(default: object) -> str:
+    """A default as the docs write it."""
+    if default is None:
+        return "none"
+    return "`{}`" if default == {} else f"`{tomli_w.dumps({'key': default}).removeprefix('key = ').strip()}`"
 
 
 def documented() -> dict[str, str]:

@@ -23,7 +23,7 @@ from rbprune.data.shards import open_shards
 from rbprune.errors import CorruptError
 from rbprune.measure.count import count_run
 from rbprune.runs.pair import run_pair
-from rbprune.runs.session import start
+from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
 
 CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")

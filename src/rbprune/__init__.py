@@ -10,7 +10,7 @@ from rbprune.api import Result, prune
 from rbprune.graph import Plan, apply_plan, register_rule, trace
 from rbprune.methods import Price
 from rbprune.pruner import Pruner
-from rbprune.runs.artifact import load
+from rbprune.runs.finished import load
 
 __version__: str = metadata.version("rbprune")
 """The installed version."""

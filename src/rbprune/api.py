@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +11,15 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import nn
 
-from rbprune.errors import ConfigError
 from rbprune.graph import Plan
 from rbprune.methods import Price
 from rbprune.pruner import Loss
-from rbprune.report.html import write_report
-from rbprune.runs.artifact import save_model
-from rbprune.settings.recipe import build_config, merge, to_toml
+from rbprune.runs.folder import RunFolder
+from rbprune.settings.recipe import build_config, merge
 from rbprune.settings.sections import Config
 from rbprune.train.runner import Runner
 from rbprune.train.state import Feed
 from rbprune.train.stream import Batch, LoaderStream
-from rbprune.utils.files import write_atomic
 
 
 @dataclass
@@ -38,15 +34,13 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write a run folder: weights, plan, settings, events, summary and report."""
-        folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()):
-            raise ConfigError(f"{folder} exists and is not empty; choose another folder")
-        save_model(folder, self.model, self.plan)
-        write_atomic(folder / "config.toml", to_toml(self.config))
-        write_atomic(folder / "events.jsonl", "".join(json.dumps(event) + "\n" for event in self.events))
-        write_report(folder / "report.html", events=folder / "events.jsonl", settings=folder / "config.toml")
-        write_atomic(folder / "summary.json", json.dumps(self.summary, indent=2))
-        return folder
+        run = RunFolder(folder)
+        run.check_empty("choose another folder")
+        run.write_network(self.model, self.plan)
+        run.begin(self.config)
+        run.write_events(self.events)
+        run.finish(self.summary)
+        return run.path
 
 
 def prune(

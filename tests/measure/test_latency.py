@@ -18,6 +18,12 @@ from rbprune.utils.state import state_tensors
 SHAPE = (16, 24, 24)
 
 
+@pytest.fixture
+def _barely_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short warm-up, where what is looked at is not how long things take."""
+    monkeypatch.setattr("rbprune.measure.latency.WARM_UP_SECONDS", 0.01)
+
+
 def net(width: int = 16) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
@@ -53,6 +59,7 @@ def test_equal_networks_take_equally_long() -> None:
     assert ratio.high > 0.9
 
 
+@pytest.mark.usefixtures("_barely_warm")
 def test_results_cover_every_network_and_batch_with_ordered_quartiles() -> None:
     result = measure({"a": net(), "b": net(8), "c": net(4)}, batches=[1, 4], rounds=3, clock="wall")
     assert [(t.network, t.batch) for t in result.timings] == [(n, b) for b in (1, 4) for n in "abc"]
@@ -64,11 +71,13 @@ def test_results_cover_every_network_and_batch_with_ordered_quartiles() -> None:
     assert result.as_dict()["machine"]["torch"] == torch.__version__
 
 
+@pytest.mark.usefixtures("_barely_warm")
 def test_one_round_is_its_own_median() -> None:
     timing = measure({"a": net()}, rounds=1).at("a", 2)
     assert timing.ms.low == timing.ms.median == timing.ms.high
 
 
+@pytest.mark.usefixtures("_barely_warm")
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_networks_are_given_back_as_they_were(channels_last: bool) -> None:
     model = net().train()
@@ -90,6 +99,7 @@ def test_networks_are_given_back_as_they_were(channels_last: bool) -> None:
         assert torch.equal(after[name], value)
 
 
+@pytest.mark.usefixtures("_barely_warm")
 def test_networks_run_in_evaluation_mode_in_the_layout_asked_for() -> None:
     seen = []
 
@@ -115,6 +125,7 @@ def test_a_network_that_fails_is_given_back_too() -> None:
     assert model[0].weight.is_contiguous()
 
 
+@pytest.mark.usefixtures("_barely_warm")
 def test_storage_is_what_safetensors_holds() -> None:
     model = net()
     content = save(state_tensors(model))

@@ -14,9 +14,10 @@ from torch import nn
 
 from rbprune import Pruner, trace
 from rbprune.methods import METHODS, Price, Stage
+from rbprune.runs.folder import RunFolder
 from rbprune.settings.recipe import build_config
 from rbprune.train.checkpoint import load_checkpoint
-from rbprune.train.runner import CHECKPOINTS, Runner
+from rbprune.train.runner import Runner
 from rbprune.train.state import Feed
 from rbprune.train.stream import LoaderStream
 from rbprune.utils.interrupt import Interrupted
@@ -76,8 +77,9 @@ def runner(method: str, folder: Path | None) -> Runner:
     feed = Feed(train=lambda batch_size: stream, val=LoaderStream(batches), test=LoaderStream(batches))
     if folder is not None:
         folder.mkdir(exist_ok=True)
+    files = None if folder is None else RunFolder(folder)
     console = Console(file=io.StringIO())
-    return Runner(build_config(raw), network(method), images[:2], feed, F.cross_entropy, folder=folder, console=console)
+    return Runner(build_config(raw), network(method), images[:2], feed, F.cross_entropy, files=files, console=console)
 
 
 def weights(found: Runner) -> dict[str, torch.Tensor]:
@@ -120,7 +122,7 @@ def test_it_shrinks_the_network_says_why_and_repeats_itself(method: str, tmp_pat
         stopped.run()
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in stopped.model.modules())
     resumed = runner(method, tmp_path / "run")
-    checkpoint, path, _ = load_checkpoint(tmp_path / "run" / CHECKPOINTS)
+    checkpoint, path, _ = load_checkpoint(RunFolder(tmp_path / "run").checkpoints)
     resumed.restore(checkpoint, path.name, [])
     resumed.run()
     assert same(weights(first), weights(resumed))

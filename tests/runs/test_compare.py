@@ -11,27 +11,23 @@ import pytest
 from rich.console import Console
 
 from rbprune.cli.app import app
-from rbprune.cli.compare import line
 from rbprune.errors import ConfigError, FailedRunsError
-from rbprune.report.comparison import comparison_table
-from rbprune.runs.compare import Comparison, Request, Row, compare
+from rbprune.runs.compare import Comparison, ComparisonRequest, compare
 from rbprune.utils.interrupt import Interrupted
+from tests.runs.quick import SMALL
 
 QUICK = (
-    "data.limit=640",
-    "data.val=100",
+    *SMALL,
     "pretrain.epochs=2",
     "prune.epochs=1",
     "prune.rate_lr=0.06",
     "prune.price.nats_per_example=0.3",
     "finetune.epochs=1",
-    "runtime.threads=1",
-    "runtime.recalibrate=3",
 )
 
 
 def run(folder: Path, *methods: str, **options: object) -> Comparison:
-    request = Request("demo", methods, QUICK, **options)  # type: ignore[arg-type]
+    request = ComparisonRequest("demo", methods, QUICK, **options)  # type: ignore[arg-type]
     return compare(request, folder, console=Console(file=io.StringIO()))
 
 
@@ -125,22 +121,6 @@ def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: 
     assert "<script" not in page
     table = (folder / "compare.md").read_text()
     assert table.splitlines()[2].startswith("| method | channels left, first seed | CR | MACs | error % | cost |")
-
-
-def test_with_several_seeds_each_method_is_told_apart_from_the_first_or_not() -> None:
-    def row(name: str, seeds: list[int], errors: list[float]) -> Row:
-        return Row(name, name, seeds, {"a": [4, 2]}, [2.0], [2.0], errors, cost=[1.0], seconds=[1.0])
-
-    first = row("rbp", [0, 1, 2], [10.0, 11.0, 12.0])
-    others = [row("uniform", [0, 1, 2], [10.9, 12.0, 13.1]), row("l1", [0, 2], [9.0, 14.0]), row("cp", [1], [9.0])]
-    table = comparison_table([line(each, first) for each in (first, *others)], "three seeds")
-    where = table.columns.index("to the first")
-    half = 4.302653 * 0.1 / 3**0.5  # Student's t for two degrees of freedom, from the printed tables
-    assert [cells[where] for cells in table.rows] == ["", f"+1.00 +- {half:.2f}", "+0.50 +- 19.06", ""]
-    assert "95 % interval" in table.note
-    alone = comparison_table([line(each, first) for each in (first, others[2])], "one seed in common")
-    assert "to the first" not in alone.columns
-    assert {len(cells) for cells in alone.rows} == {len(alone.columns)}
 
 
 def test_a_mistake_of_ours_costs_one_row_and_leaves_its_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

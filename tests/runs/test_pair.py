@@ -10,10 +10,9 @@ import torch
 import rbprune
 from rbprune import models
 from rbprune.errors import ConfigError, ModelError
-from rbprune.runs.artifact import save_model
+from rbprune.runs.folder import RunFolder
 from rbprune.runs.pair import kept_pair, run_pair
-from rbprune.settings.recipe import load_recipe, to_toml
-from rbprune.utils.files import write_atomic
+from rbprune.settings.recipe import load_recipe
 
 
 def run_folder(folder: Path, name: str, *settings: str) -> Path:
@@ -21,8 +20,8 @@ def run_folder(folder: Path, name: str, *settings: str) -> Path:
     model = models.build("lenet5")
     graph = rbprune.trace(model, torch.zeros(2, 1, 28, 28))
     plan = graph.remove({"conv1": range(5, 20)})
-    save_model(folder, model, plan)
-    write_atomic(folder / "config.toml", to_toml(load_recipe("demo", [f"model.name={name}", *settings])))
+    RunFolder(folder).write_network(model, plan)
+    RunFolder(folder).begin(load_recipe("demo", [f"model.name={name}", *settings]))
     return folder
 
 
@@ -57,7 +56,7 @@ def test_the_shape_of_an_example_is_the_runs_own_unless_given(tmp_path: Path) ->
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no run folder \(it has no config.toml\)"):
         run_pair(tmp_path)
-    write_atomic(tmp_path / "config.toml", to_toml(load_recipe("demo")))
+    RunFolder(tmp_path).begin(load_recipe("demo"))
     with pytest.raises(ModelError, match=r"has no plan.json: it is no finished run"):
         run_pair(tmp_path)
 

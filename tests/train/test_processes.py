@@ -34,7 +34,7 @@ from rich.console import Console
 import torch.distributed as dist
 from rbprune.methods.stage import Stage
 from rbprune.settings.recipe import load_recipe
-from rbprune.runs.session import start
+from rbprune.runs.start import start
 
 out, settings = Path(sys.argv[1]), sys.argv[2:]
 seen, finish = [], Stage.finish

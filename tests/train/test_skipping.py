@@ -11,12 +11,14 @@ import torch.nn.functional as F
 from rich.console import Console
 
 from rbprune.errors import DataError
-from rbprune.runs.session import load_data, make_feed, resume, start
+from rbprune.runs.build import load_data, make_feed
+from rbprune.runs.resume import resume
+from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Config, RuntimeConfig
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import evaluate
-from tests.runs.test_session import comparable, digest, events, stop_after
+from tests.runs.quick import comparable, digest, events, stop_after
 
 MINE = """
 import torch

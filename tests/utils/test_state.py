@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import rbprune
 from rbprune import models
 from rbprune.errors import ModelError
-from rbprune.runs.artifact import save_model
+from rbprune.runs.folder import RunFolder
 from rbprune.utils.state import load_state, state_tensors
 
 
@@ -20,7 +20,7 @@ def test_a_model_that_asks_for_the_version_of_its_weights(tmp_path: Path) -> Non
     """torchvision's MNASNet loads nothing that does not say which one it is."""
     model = models.build("torchvision:mnasnet0_5")
     graph = rbprune.trace(model, torch.zeros(2, 3, 64, 64))
-    save_model(tmp_path, model, graph.remove({graph.sites[0].name: [0]}))
+    RunFolder(tmp_path).write_network(model, graph.remove({graph.sites[0].name: [0]}))
     loaded = rbprune.load(tmp_path, models.build("torchvision:mnasnet0_5"))
     x = torch.randn(1, 3, 64, 64)
     assert torch.equal(loaded.eval()(x), model.eval()(x))

@@ -14,7 +14,7 @@ from rbprune.cli.options import Json, Set, command, show
 from rbprune.errors import ConfigError, FailedRunsError, nearest
 from rbprune.measure.statistics import interval, mean_and_spread
 from rbprune.report.comparison import ComparisonRow, comparison_table, write_page
-from rbprune.runs.compare import PEERS, Comparison, Request, Row
+from rbprune.runs.compare import PEERS, Comparison, ComparisonRequest, MethodResults
 from rbprune.runs.compare import compare as run
 from rbprune.utils.files import write_atomic
 from rbprune.utils.processes import is_main
@@ -46,7 +46,7 @@ def compare(
     recipe
         A shipped recipe (such as lenet5-mnist) or a TOML file.
     """
-    request = Request(
+    request = ComparisonRequest(
         recipe,
         (*_words(methods), *_peers(peers)),
         tuple(set),
@@ -97,7 +97,7 @@ def _base(found: Comparison) -> float | None:
     return sum(found.base_error) / len(found.base_error) if found.base_error else None
 
 
-def line(row: Row, first: Row) -> ComparisonRow:
+def line(row: MethodResults, first: MethodResults) -> ComparisonRow:
     """A row as it is shown, beside the first."""
     if not row.error:
         return ComparisonRow((row.label, "failed, see the notes", "", "", "", "", "", ""))

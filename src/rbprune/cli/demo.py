@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 from rbprune.cli.options import Json, Out, Set, command, show_summary
-from rbprune.runs.session import start
+from rbprune.runs.folder import RunFolder
+from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe, read_toml
 
 
@@ -22,8 +23,9 @@ def demo(*, out: Out = Path("runs/demo"), set: Set = [], json: Json = False) -> 
 
 
 def _is_finished_demo(folder: Path) -> bool:
-    """Nobody else's run is ever replaced."""
-    if not (folder / "summary.json").is_file() or not (folder / "config.toml").is_file():
+    """Tell a finished demo from any other run, which is never replaced."""
+    run = RunFolder(folder)
+    if not run.is_finished:
         return False
-    found = read_toml(folder / "config.toml")
+    found = read_toml(run.settings_file)
     return found.get("model", {}).get("name") == "lenet5" and found.get("data", {}).get("name") == "mnist-subset"

@@ -17,6 +17,7 @@ from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, trace
 from rbprune.logging.console import summary_table
 from rbprune.report.plain_table import PlainTable
+from rbprune.runs.folder import RunFolder
 from rbprune.utils.processes import is_main
 
 Set = Annotated[list[str], Parameter(name="--set", negative=(), help="change a setting: key=value; may be repeated")]
@@ -39,14 +40,14 @@ def show_summary(summary: dict[str, Any], folder: Path, as_json: bool) -> None:
         return
     console = Console()
     summary_table(summary, console)
-    console.print(f"report: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {RunFolder(folder).report_file}", markup=False, highlight=False, soft_wrap=True)
 
 
-def show(sheets: Iterable[PlainTable], lines: Iterable[str], page: Path) -> None:
+def show(tables: Iterable[PlainTable], lines: Iterable[str], page: Path) -> None:
     """The end of several runs: tables, what else there is to say, and where the page is."""
     console = Console()
-    for sheet in sheets:
-        console.print(sheet.rich_table())
+    for table in tables:
+        console.print(table.rich_table())
     for line in (*lines, f"page: {page}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

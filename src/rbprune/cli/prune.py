@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rbprune.cli.options import Json, Out, Set, command, show_summary
-from rbprune.runs.session import start
+from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
 
 

@@ -16,10 +16,10 @@ from rbprune.cli.options import Json, Set, command, show
 from rbprune.errors import ConfigError, FailedRunsError
 from rbprune.report.plain_table import PlainTable
 from rbprune.report.run_record import RunRecord
-from rbprune.reproduce.estimate import Cost, Needs, estimate
+from rbprune.reproduce.estimate import DataNeeds, PhaseEstimate, estimate
 from rbprune.reproduce.experiments import FIGURES, Experiment, find_experiment
 from rbprune.reproduce.figures import draw, read_run
-from rbprune.reproduce.run import ROUNDS, Reproduction, write_page
+from rbprune.reproduce.page import ROUNDS, Reproduction, write_page
 from rbprune.reproduce.run import reproduce as run
 from rbprune.utils.numbers import duration
 from rbprune.utils.processes import is_main
@@ -63,9 +63,9 @@ def reproduce(
         print(found.to_json())
     else:
         figures = [f"{figure.title}: {figure.note}" for figure in found.figures]
-        show(found.sheets, [*figures, *found.remarks, *found.notes], page)
+        show(found.tables, [*figures, *found.remarks, *found.notes], page)
     if found.notes:
-        raise FailedRunsError(f"{len(found.notes)} of {len(experiment.works)} runs failed; their notes say why")
+        raise FailedRunsError(f"{len(found.notes)} of {len(experiment.runs)} runs failed; their notes say why")
 
 
 def _from_runs(experiment: Experiment, folders: Sequence[Path]) -> Reproduction:
@@ -88,17 +88,19 @@ def _plan(experiment: Experiment, overrides: Sequence[str], json: bool) -> None:
         print(dumps({"costs": [asdict(c) for c in costs], "data": [asdict(d) for d in data]}, indent=2))
         return
     console = Console()
-    console.print(plan_sheet(experiment, costs).rich_table())
+    console.print(plan_table(experiment, costs).rich_table())
     for found in data:
         console.print(_tell(found), markup=False, highlight=False, soft_wrap=True)
 
 
-def plan_sheet(experiment: Experiment, costs: Sequence[Cost]) -> PlainTable:
+def plan_table(experiment: Experiment, costs: Sequence[PhaseEstimate]) -> PlainTable:
     """What will be done, and what it costs at most."""
     if not costs:
         return PlainTable(experiment.title, ("run",), (("measured on the spot, a few minutes",),))
     rows = [(*_cells(cost), duration(cost.seconds)) for cost in costs]
-    total = Cost("total", "", *(sum(getattr(c, key) for c in costs) for key in ("epochs", "steps", "macs", "seconds")))
+    total = PhaseEstimate(
+        "total", "", *(sum(getattr(c, key) for c in costs) for key in ("epochs", "steps", "macs", "seconds"))
+    )
     rows.append((*_cells(total), duration(total.seconds)))
     columns = ("run", "phase", "dense epochs", "steps", "training MACs", "time here")
     note = (
@@ -108,9 +110,9 @@ def plan_sheet(experiment: Experiment, costs: Sequence[Cost]) -> PlainTable:
     return PlainTable(experiment.title, columns, tuple(rows), names=2, note=note)
 
 
-def _cells(cost: Cost) -> tuple[str, ...]:
+def _cells(cost: PhaseEstimate) -> tuple[str, ...]:
     return cost.run, cost.phase, f"{cost.epochs:g}", f"{cost.steps:,}", f"{cost.macs:.2e}"
 
 
-def _tell(found: Needs) -> str:
+def _tell(found: DataNeeds) -> str:
     return f"data {found.name}: {found.note}" if found.found else f"data {found.name} is missing: {found.note}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rbprune.cli.options import Json, command, show_summary
-from rbprune.runs import session
+from rbprune.runs.resume import resume as resume_run
 
 
 def resume(folder: Path, *, json: Json = False) -> None:
@@ -16,4 +16,4 @@ def resume(folder: Path, *, json: Json = False) -> None:
     folder
         The run folder.
     """
-    show_summary(session.resume(folder, command=command()), folder, json)
+    show_summary(resume_run(folder, command=command()), folder, json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rbprune.cli.options import Json, Out, Set, command, show_summary
 from rbprune.errors import ConfigError
-from rbprune.runs.session import start
+from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
 
 

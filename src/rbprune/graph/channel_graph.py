@@ -203,6 +203,28 @@ class ChannelGraph:
             found.append(LayerCost(owner, kind, positions * weight.numel(), weight.numel()))
         return found + self._fixed
 
+    def layers_without(self, counts: Mapping[str, int]) -> list[LayerCost]:
+        """What each layer would cost without so many channels of each site, whichever they are; exact, nothing is cut.
+
+        A layer costs in proportion to the product of its axes, so cost' = cost * prod(width - removed) / prod(width).
+        """
+        removed: dict[tuple[str, Role], int] = {}
+        for name, count in counts.items():
+            for part in self[name].parts:
+                key = (part.owner, part.role)
+                if self._axes[key].tensors:
+                    removed[key] = removed.get(key, 0) + count * part.positions.shape[1]
+        shares: dict[str, tuple[int, int]] = {}
+        for (owner, role), gone in removed.items():
+            left, whole = shares.get(owner, (1, 1))
+            width = len(self._alive[owner, role])
+            shares[owner] = left * (width - gone), whole * width
+        found = []
+        for layer in self.layers():
+            left, whole = shares.get(layer.name, (1, 1))
+            found.append(LayerCost(layer.name, layer.kind, layer.macs * left // whole, layer.params * left // whole))
+        return found
+
     def macs(self) -> int:
         """Multiply-accumulates of convolutions and linear layers for one example."""
         return MACS.total(self)

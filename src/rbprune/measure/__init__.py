@@ -1,1 +1,1 @@
-"""What a network costs."""
+"""What a network costs: counted from its channel graph, or measured on a machine; nothing is cut or opened here."""

@@ -10,7 +10,7 @@ from rbprune.settings.recipe import load_recipe
 
 
 @dataclass(frozen=True)
-class Work:
+class PaperRun:
     """One run: a shipped recipe with a few settings of its own."""
 
     name: str
@@ -25,16 +25,16 @@ class Experiment:
 
     name: str
     title: str
-    works: tuple[Work, ...]
+    runs: tuple[PaperRun, ...]
 
 
-def _cifar10(method: str) -> Work:
-    return Work(f"vgg16-cifar10-{method}", method.upper(), "vgg16-cifar10", (f"prune.method={method}",))
+def _cifar10(method: str) -> PaperRun:
+    return PaperRun(f"vgg16-cifar10-{method}", method.upper(), "vgg16-cifar10", (f"prune.method={method}",))
 
 
-VGG_RBP = Work("vgg16-rbp", "RBP", "vgg16-ilsvrc")
-RESNET_RBP = Work("resnet50-rbp", "RBP", "resnet50-ilsvrc-rbp")
-RESNET_RRBP = Work("resnet50-rrbp", "RRBP", "resnet50-ilsvrc-rrbp")
+VGG_RBP = PaperRun("vgg16-rbp", "RBP", "vgg16-ilsvrc")
+RESNET_RBP = PaperRun("resnet50-rbp", "RBP", "resnet50-ilsvrc-rbp")
+RESNET_RRBP = PaperRun("resnet50-rrbp", "RRBP", "resnet50-ilsvrc-rrbp")
 
 EXPERIMENTS = {
     found.name: found
@@ -54,7 +54,7 @@ FIGURES = ("rates", "channels", "finetune")
 
 
 def find_experiment(name: str) -> Experiment:
-    """By the name that the command takes."""
+    """Find an experiment by the name that the command takes."""
     if name not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
         raise ConfigError(f"the paper has no {name!r} here{nearest(name, EXPERIMENTS)}; there are: {known}")
@@ -62,14 +62,14 @@ def find_experiment(name: str) -> Experiment:
 
 
 def check_overrides(experiment: Experiment, overrides: Sequence[str]) -> None:
-    """A mistake in the settings stops here, and so does a setting that the table itself decides."""
-    if overrides and not experiment.works:
+    """Refuse settings with a mistake, and settings that the table itself decides."""
+    if overrides and not experiment.runs:
         raise ConfigError(f"{experiment.name!r} has no runs with settings; leave out --set {overrides[0]}")
-    for work in experiment.works:
-        load_recipe(work.recipe, [*work.overrides, *overrides])
-        own, given = ({text.partition("=")[0].strip() for text in texts} for texts in (work.overrides, overrides))
+    for run in experiment.runs:
+        load_recipe(run.recipe, [*run.overrides, *overrides])
+        own, given = ({text.partition("=")[0].strip() for text in texts} for texts in (run.overrides, overrides))
         for key in sorted(own & given):
             raise ConfigError(
                 f"{experiment.name!r} has a row for each {key}; leave out --set {key}, or compare what you like with "
-                f"'rbprune compare {work.recipe}'"
+                f"'rbprune compare {run.recipe}'"
             )

@@ -9,10 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rbprune.errors import CheckpointError
-from rbprune.logging.events import read_events
 from rbprune.report.charts import column_chart, histogram, multi_line_chart
 from rbprune.report.run_record import RunRecord, gather_run
+from rbprune.runs.folder import RunFolder
 from rbprune.utils.numbers import as_number
 
 
@@ -31,10 +30,8 @@ class Figure:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """A run from its folder."""
-    if not (folder / "events.jsonl").is_file():
-        raise CheckpointError(f"{folder} is no run folder (it has no events.jsonl); give the --out of 'rbprune prune'")
-    return gather_run(read_events(folder / "events.jsonl"))
+    """Read what a run logged, finished or not."""
+    return gather_run(RunFolder(folder).read_events())
 
 
 def draw(name: str, runs: Mapping[str, RunRecord]) -> list[Figure]:

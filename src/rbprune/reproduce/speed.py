@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from rbprune import models
 from rbprune.graph import Site, trace
+from rbprune.measure.count import stage_of
 from rbprune.measure.latency import latency
-from rbprune.measure.stages import stage_of
 from rbprune.report.plain_table import PlainTable
 from rbprune.reproduce import paper
 from rbprune.runs.pair import Pair, kept_pair
@@ -47,7 +47,7 @@ def _keep(sites: Sequence[Site], shares: Sequence[float]) -> str:
     return "-".join(map(str, widths))
 
 
-def gpu_sheet(
+def gpu_table(
     pairs: dict[str, Pair], *, rounds: int, batches: Sequence[int] = BATCHES, device: str = "auto"
 ) -> PlainTable:
     """Dense / pruned: time for each batch size, storage, MACs."""

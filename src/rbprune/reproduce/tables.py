@@ -9,12 +9,12 @@ from rbprune import models
 from rbprune.graph import trace
 from rbprune.measure.count import Count, count_run
 from rbprune.report.plain_table import PlainTable
-from rbprune.reproduce.paper import Left, Result
+from rbprune.reproduce.paper import PaperChannels, PaperResult
 
 Summary = Mapping[str, Any]
 
 
-def comparison(title: str, printed: Sequence[Result], ours: Mapping[str, Summary]) -> PlainTable:
+def comparison(title: str, printed: Sequence[PaperResult], ours: Mapping[str, Summary]) -> PlainTable:
     """Each row of the paper, and below it what we measured for the same method; ``ours`` by the paper's names."""
     wide, top5 = any(row.channels for row in printed), any(row.top5 is not None for row in printed)
     head = ["method", "by"] + ["channels left"] * wide + ["CR"] * wide + ["MACs", "error %"] + ["top-5 %"] * top5
@@ -28,19 +28,19 @@ def comparison(title: str, printed: Sequence[Result], ours: Mapping[str, Summary
     return PlainTable(title, (*head, "cost"), _with_cost(rows, ours), names=3 if wide else 2)
 
 
-def measured(method: str, summary: Summary) -> Result:
-    """A finished run as a row."""
+def measured(method: str, summary: Summary) -> PaperResult:
+    """Turn the summary of a finished run into a row of the paper's kind."""
     channels = "-".join(str(after) for _, after in summary["channels"].values())
     errors = summary["error_after"], summary.get("top5_after")
-    return Result(method, summary["macs_ratio"], *errors, summary["params_ratio"], channels)
+    return PaperResult(method, summary["macs_ratio"], *errors, summary["params_ratio"], channels)
 
 
-def _dense(summary: Summary) -> Result:
+def _dense(summary: Summary) -> PaperResult:
     channels = "-".join(str(before) for before, _ in summary["channels"].values())
-    return Result("Baseline", 1.0, summary["error_before"], summary.get("top5_before"), 1.0, channels)
+    return PaperResult("Baseline", 1.0, summary["error_before"], summary.get("top5_before"), 1.0, channels)
 
 
-def _cells(row: Result, by: str, wide: bool, top5: bool) -> tuple[str, ...]:
+def _cells(row: PaperResult, by: str, wide: bool, top5: bool) -> tuple[str, ...]:
     digits = 1 if by == "paper" else 2
     cells = [row.method, by]
     if wide:
@@ -62,7 +62,7 @@ def _number(value: float | None, digits: int, unit: str = "") -> str:
     return "" if value is None else f"{value:.{digits}f}{unit}"
 
 
-def channels_by_layer(printed: Sequence[Left], summary: Summary) -> PlainTable:
+def channels_by_layer(printed: Sequence[PaperChannels], summary: Summary) -> PlainTable:
     """Channels left in each layer, MACs of convolutions as they accumulate, beside the paper's."""
     found = _counted(summary).accumulated
     rows = []
@@ -74,8 +74,8 @@ def channels_by_layer(printed: Sequence[Left], summary: Summary) -> PlainTable:
     return PlainTable("Channels left, layer by layer", columns, tuple(rows), note=note)
 
 
-def channels_by_stage(label: str, printed: Sequence[Left], summary: Summary) -> PlainTable:
-    """The same for the stages of a residual network; nothing printed stays empty."""
+def channels_by_stage(label: str, printed: Sequence[PaperChannels], summary: Summary) -> PlainTable:
+    """Channels left in each stage of a residual network; cells stay empty where the paper printed nothing."""
     rows = []
     for number, stage in enumerate(_counted(summary).stages):
         theirs = _pair(printed[number]) if number < len(printed) else ("", "")
@@ -92,7 +92,7 @@ def _counted(summary: Summary) -> Count:
     return count_run(trace(model, models.example_input(name, model)), summary["channels"])
 
 
-def _pair(left: Left) -> tuple[str, str]:
+def _pair(left: PaperChannels) -> tuple[str, str]:
     return _left(left.kept, left.channels), _number(left.macs, 1, "x")
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rbprune.errors import ConfigError
 from rbprune.methods import find_method
 from rbprune.methods.schedule import at_once
+from rbprune.runs.folder import RunFolder
 from rbprune.runs.series import dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Config
@@ -23,8 +24,8 @@ PEERS = {"torch-pruning": ("tp-magnitude", "tp-bn", "tp-taylor", "tp-group")}
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is compared. The first method sets the MACs for those that must be told how much to cut."""
+class ComparisonRequest:
+    """What is to be compared; the first method sets the MACs for those that must be told how much to cut."""
 
     recipe: str
     methods: tuple[str, ...]
@@ -44,7 +45,7 @@ class Request:
         return found.schedule is at_once or found.stage.can_target(settings)
 
     def check(self) -> None:
-        """Every mistake that can be seen before anything runs."""
+        """Refuse every mistake that can be seen before anything runs."""
         if self.seeds < 1:
             raise ConfigError(f"--seeds is how many runs each method gets; {self.seeds} is none")
         load_recipe(self.recipe, self.overrides)
@@ -63,8 +64,8 @@ class Request:
 
 
 @dataclass
-class Row:
-    """One method, over the seeds that are finished. Errors in per cent, cost in dense epochs."""
+class MethodResults:
+    """What one method came to on each seed that is finished: errors in per cent, cost in dense epochs."""
 
     method: str
     label: str
@@ -79,7 +80,7 @@ class Row:
     failed: str | None = None
 
     def add(self, summary: dict[str, Any]) -> None:
-        """One more seed."""
+        """Add what the run of one more seed came to."""
         self.seeds.append(summary["seed"])
         self.channels = self.channels or summary["channels"]
         self.params_ratio.append(summary["params_ratio"])
@@ -90,7 +91,7 @@ class Row:
         self.cost.append(cost["prune"] + cost["finetune"])
         self.seconds.append(summary["seconds"])
 
-    def behind(self, other: Row) -> list[float]:
+    def behind(self, other: MethodResults) -> list[float]:
         """By how many points the error is above another method's, on each seed that both have."""
         theirs = dict(zip(other.seeds, other.error, strict=True))
         return [error - theirs[s] for s, error in zip(self.seeds, self.error, strict=True) if s in theirs]
@@ -98,24 +99,26 @@ class Row:
 
 @dataclass
 class Comparison:
-    """All rows, and the dense network they start from."""
+    """The results of all methods, and the errors of the dense networks that they start from."""
 
-    request: Request
-    rows: list[Row] = field(default_factory=list)
+    request: ComparisonRequest
+    rows: list[MethodResults] = field(default_factory=list)
     base_error: list[float] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """For programs."""
+        """Return everything, for programs."""
         return json.dumps({**asdict(self), "budget": self.request.budget}, indent=2)
 
 
-def compare(request: Request, folder: Path, *, console: Console, command: list[str] | None = None) -> Comparison:
+def compare(
+    request: ComparisonRequest, folder: Path, *, console: Console, command: list[str] | None = None
+) -> Comparison:
     """Run what is missing in ``folder`` and gather the table; a method that fails keeps a row that says why."""
     request.check()
     _claim(folder, request)
     found = Comparison(request)
     for method, ratio in _entries(request):
-        row = Row(method, _label(method, ratio))
+        row = MethodResults(method, _label(method, ratio))
         for seed in range(request.seeds):
             try:
                 summary = _one(request, folder, method, ratio, seed, console, command or [])
@@ -133,8 +136,11 @@ def compare(request: Request, folder: Path, *, console: Console, command: list[s
     return found
 
 
-def _claim(folder: Path, request: Request) -> None:
-    """Settings of a comparison belong to its folder; more methods or seeds may be added later."""
+def _claim(folder: Path, request: ComparisonRequest) -> None:
+    """Write the settings of a comparison into its folder, or refuse a folder that was made with others.
+
+    Methods and seeds are no part of them: more may be added later.
+    """
     path = folder / "request.json"
     fixed = {key: value for key, value in asdict(request).items() if key not in ("methods", "seeds")}
     fixed = json.loads(json.dumps({**fixed, "first": request.methods[0]}))
@@ -152,8 +158,8 @@ def _claim(folder: Path, request: Request) -> None:
     write_atomic(path, json.dumps(fixed, indent=2))
 
 
-def _entries(request: Request) -> list[tuple[str, float | None]]:
-    """Methods, those with a ratio once for each of the sweep."""
+def _entries(request: ComparisonRequest) -> list[tuple[str, float | None]]:
+    """List the methods, each with the ratio it is told; those of a sweep once for each of its ratios."""
     entries: list[tuple[str, float | None]] = []
     for name in request.methods:
         swept = request.sweep and request.told(name)
@@ -162,9 +168,15 @@ def _entries(request: Request) -> list[tuple[str, float | None]]:
 
 
 def _one(
-    request: Request, folder: Path, method: str, ratio: float | None, seed: int, console: Console, command: list[str]
+    request: ComparisonRequest,
+    folder: Path,
+    method: str,
+    ratio: float | None,
+    seed: int,
+    console: Console,
+    command: list[str],
 ) -> dict[str, Any]:
-    """One run: its summary if it is finished, else what is left of it."""
+    """Run one method on one seed, or what is left of it, and return its summary."""
     label = _label(method, ratio)
 
     def settings() -> Config:
@@ -178,7 +190,7 @@ def _one(
 
 
 def _settings(
-    request: Request, overrides: list[str], folder: Path, method: str, ratio: float | None, seed: int
+    request: ComparisonRequest, overrides: list[str], folder: Path, method: str, ratio: float | None, seed: int
 ) -> Config:
     """The recipe for one method: the common budget, and the MACs of the first method where it must be told."""
     first = request.methods[0]
@@ -199,12 +211,11 @@ def _settings(
     return load_recipe(request.recipe, overrides)
 
 
-def _reference(request: Request, folder: Path, ratio: float | None, seed: int) -> dict[str, Any] | None:
+def _reference(request: ComparisonRequest, folder: Path, ratio: float | None, seed: int) -> dict[str, Any] | None:
     """What the first method came to, at the same ratio if it was told one; None if it failed."""
     first = request.methods[0]
     swept = (ratio or request.sweep[0]) if request.sweep and request.told(first) else None
-    path = _place(folder, seed, _label(first, swept)) / "summary.json"
-    return json.loads(path.read_text()) if path.is_file() else None
+    return RunFolder(_place(folder, seed, _label(first, swept))).read_summary()
 
 
 def _label(method: str, ratio: float | None) -> str:

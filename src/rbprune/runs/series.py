@@ -1,4 +1,4 @@
-"""Several runs below one folder: each done once or taken up where it stopped, each failure told by itself."""
+"""A series of runs below one folder: each is done once or resumed, and the failure of one costs only that one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 from rich.console import Console
 
 from rbprune.errors import RbpruneError
-from rbprune.runs.session import resume, start
+from rbprune.runs.folder import RunFolder
+from rbprune.runs.resume import resume
+from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Config
 from rbprune.utils.files import write_atomic
@@ -19,8 +21,11 @@ from rbprune.utils.files import write_atomic
 def run_once(
     out: Path, settings: Callable[[], Config], *, title: str, console: Console, command: list[str]
 ) -> dict[str, Any]:
-    """The summary of the run in ``out``: at once if it is finished, else after what is left of it."""
-    if (out / "config.toml").is_file():
+    """Return the summary of the run in ``out``: at once if it is finished, else after what is left of it.
+
+    ``settings`` is asked only for a run that has not been started yet.
+    """
+    if RunFolder(out).is_run:
         return resume(out, console=console, command=command)
     config = settings()
     console.rule(title)
@@ -28,15 +33,15 @@ def run_once(
 
 
 def dense_weights(recipe: str, overrides: Sequence[str], out: Path, *, title: str, console: Console) -> list[str]:
-    """Overrides that name the dense network: none if the recipe has weights, else those trained once into ``out``."""
+    """Settings that name the dense network: none if the recipe has weights, else those trained once into ``out``."""
     if load_recipe(recipe, overrides).model.weights is not None:
         return []
     run_once(out, lambda: load_recipe(recipe, [*overrides, "task=train"]), title=title, console=console, command=[])
-    return [f"model.weights={out / 'model.safetensors'}"]
+    return [f"model.weights={RunFolder(out).weights_file}"]
 
 
 def reason(error: Exception, path: Path) -> str:
-    """What went wrong, in one line; of what nobody foresaw, the whole story goes to ``path``."""
+    """Say what went wrong in one line; the traceback of an error that nobody foresaw goes to ``path``."""
     if isinstance(error, RbpruneError):
         return str(error)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from rbprune.errors import DataError
 from rbprune.logging.journal import EpochRecord, StageRecord
 from rbprune.methods import Stage
 from rbprune.pruner import Loss
-from rbprune.settings.sections import FinetuneConfig, OptimConfig, PruneConfig
+from rbprune.settings.sections import Config, FinetuneConfig, OptimConfig, PruneConfig
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
 from rbprune.train.engine import Engine
 from rbprune.train.finite import LossMeter
@@ -52,6 +52,18 @@ class Phase:
     def distill(self) -> float:
         """Share of the loss that comes from the dense network."""
         return self.optim.distill if isinstance(self.optim, PruneConfig | FinetuneConfig) else 0.0
+
+
+def plan_phases(config: Config, stages: int) -> list[Phase]:
+    """The phases of a run: pretraining where there are no weights, a phase for each stage, fine-tuning."""
+    phases = []
+    if config.pretrain is not None and (config.model.weights is None or config.task == "train"):
+        phases.append(Phase(0, "pretrain", config.pretrain))
+    if config.task == "train":
+        return phases
+    for number in range(stages):
+        phases.append(Phase(len(phases), "prune", config.prune, number))
+    return [*phases, Phase(len(phases), "finetune", config.finetune)]
 
 
 class _Together(nn.Module):
@@ -113,6 +125,16 @@ class PhaseRun:
     def at_epoch_end(self) -> bool:
         """Whether an epoch (the last may be a part of one) is complete and not yet reported."""
         return self.meter.steps > 0 and (self.over or self.step % self.stream.steps == 0)
+
+    def label(self, stages: list[list[str]]) -> str:
+        """What is going on, for the progress bar; ``stages`` are the sites of each."""
+        steps, stage = self.stream.steps, self.phase.stage
+        epochs = f"epoch {self.step // steps + 1}/{-(-self.steps // steps)}"
+        if stage is None:
+            return f"{self.phase.kind} {epochs}"
+        names = stages[stage]
+        what = names[0] if len(names) == 1 else f"{len(names)} sites"
+        return f"stage {stage + 1}/{len(stages)} {what} {epochs}"
 
     def record(self, metric: str, *, val_error: float | None, dense_epochs: float) -> EpochRecord:
         """What there is to tell of the epoch that is over."""

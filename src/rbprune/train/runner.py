@@ -5,10 +5,6 @@ from __future__ import annotations
 import copy
 import signal
 import time
-import warnings
-from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,33 +16,31 @@ from rbprune.graph.cost import COSTS
 from rbprune.logging.journal import Journal
 from rbprune.pruner import Loss, Pruner
 from rbprune.settings.sections import Config
-from rbprune.train.budget import Account, forward_cost, observation_cost
+from rbprune.train.budget import Account
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import Score, evaluate
-from rbprune.train.phase import Phase, PhaseRun
+from rbprune.train.phase import Phase, PhaseRun, plan_phases
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
-from rbprune.train.state import Feed, State
-from rbprune.train.stream import Stream, filled
+from rbprune.train.stage_end import CALIBRATION, end_stage
+from rbprune.train.state import Feed, RunFiles, State
+from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Interrupted, Signals
 from rbprune.utils.modes import modes_kept
 from rbprune.utils.seeds import mix
 from rbprune.utils.state import check_state
 
-CHECKPOINTS = "checkpoints"
-_CALIBRATION = 1 << 40
-"""Number of an epoch that no training reaches: its batches recalibrate batch normalisation."""
-_OBSERVATION = _CALIBRATION + 1
-"""Likewise: its batches are shown to methods that look at data before they judge."""
-_BEGINNING = _CALIBRATION + 2
+_BEGINNING = CALIBRATION + 2
 """Seeds what a stage draws when it begins."""
 _SHOW_SECONDS = 0.2
 """Between two readings of the loss for the progress bar."""
+_ASK_STEPS = 8
+"""Between two moments at which processes ask each other whether one of them was told to stop."""
 
 
 class Runner:
-    """Runs the phases of ``config`` on ``model``, in place. ``folder`` None keeps everything in memory."""
+    """Runs the phases of ``config`` on ``model``, in place. Without ``files`` everything stays in memory."""
 
     def __init__(
         self,
@@ -56,16 +50,16 @@ class Runner:
         feed: Feed,
         loss_fn: Loss,
         *,
-        folder: Path | None = None,
+        files: RunFiles | None = None,
         console: Console | None = None,
         command: list[str] | None = None,
     ) -> None:
-        self.config, self.model, self.feed, self.loss_fn, self.folder = config, model, feed, loss_fn, folder
+        self.config, self.model, self.feed, self.loss_fn, self.files = config, model, feed, loss_fn, files
         self.command, self.console = command or [], console or Console(stderr=True)
         prune = config.prune
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ModelError("no parameter of the model can be trained: all have requires_grad=False")
-        if folder is not None:
+        if files is not None:
             check_state(model)
         self.dataset_size = feed.train(prune.batch_size).size
         self.pruner = Pruner(model, example_inputs, dataset_size=self.dataset_size, loss_fn=loss_fn, settings=prune)
@@ -74,7 +68,7 @@ class Runner:
         self.dense = {name: cost.total(self.graph) for name, cost in COSTS.items()}
         """What the dense network costs, by name of the cost."""
         self.engine = Engine(config.runtime)
-        self.phases = self._phases()
+        self.phases = plan_phases(config, len(self.pruner))
         self._rehearse()
         self.state = State()
         self.account = Account(config, self.pruner, self.state)
@@ -89,8 +83,8 @@ class Runner:
         self._shown = 0.0
 
     def _open_journal(self, main: bool) -> Journal:
-        folder = self.folder if main else None
-        events, board = (None, None) if folder is None else (folder / "events.jsonl", folder / "tb")
+        files = self.files if main else None
+        events, board = (None, None) if files is None else (files.events_file, files.tensorboard)
         return Journal(self.console, events=events, tensorboard=board, silent=not main)
 
     def _rehearse(self) -> None:
@@ -104,16 +98,6 @@ class Runner:
             finally:
                 stage.abandon()
         self.pruner.dense = None  # of a network that is not trained yet
-
-    def _phases(self) -> list[Phase]:
-        config, phases = self.config, []
-        if config.pretrain is not None and (config.model.weights is None or config.task == "train"):
-            phases.append(Phase(0, "pretrain", config.pretrain))
-        if config.task == "train":
-            return phases
-        for number in range(len(self.pruner)):
-            phases.append(Phase(len(phases), "prune", config.prune, number))
-        return [*phases, Phase(len(phases), "finetune", config.finetune)]
 
     def run(self) -> dict[str, Any]:
         """Do what is left to do; returns the summary."""
@@ -170,7 +154,7 @@ class Runner:
                 current.meter.reset()
             if current.over:
                 break
-            label = self._label(current)
+            label = current.label(self.pruner.stages)
             self.journal.progress.stage(phase.number, label)
             self.journal.progress.epoch(current.stream.steps, label)
             for loss in current.run_epoch():
@@ -233,26 +217,10 @@ class Runner:
         self.journal.dense(self.state.error_before)
         self._tell_skipped()
 
-    def _label(self, current: PhaseRun) -> str:
-        steps, stage = current.stream.steps, current.phase.stage
-        epochs = f"epoch {current.step // steps + 1}/{-(-current.steps // steps)}"
-        if stage is None:
-            return f"{current.phase.kind} {epochs}"
-        names = self.pruner.stages[stage]
-        what = names[0] if len(names) == 1 else f"{len(names)} sites"
-        return f"stage {stage + 1}/{len(self.pruner)} {what} {epochs}"
-
     def _cut(self, current: PhaseRun, seconds: float) -> None:
-        assert current.stage is not None
-        torch.manual_seed(mix(self.config.seed, current.phase.salt, _OBSERVATION))
-        self._observe(current)
-        batches = self._recalibrating(current)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            result = current.stage.finish(batches=batches)
-        for warning in caught:
-            self.journal.warn(str(warning.message))
-        self.engine.place(self.model)
+        result, warned = end_stage(current, self.config, self.engine, self.account, self.loss_fn)
+        for message in warned:
+            self.journal.warn(message)
         self.state.undecided.update(result.undecided)
         self.state.guarded += result.guarded
         self.state.val_error = self._validate()
@@ -262,27 +230,10 @@ class Runner:
         self.journal.stage(record, result, self.graph, self.dense)
         self._tell_skipped()
 
-    def _recalibrating(self, current: PhaseRun) -> Iterator[Any]:
-        """Batches for the statistics after a cut; they count like any forward pass."""
-        epoch = filled(current.stream.epoch(mix(current.phase.salt, _CALIBRATION)))
-        for inputs, _ in islice(epoch, self.config.runtime.recalibrate):
-            self.account.spend("prune", forward_cost(1, current.stream.steps, self.account.share()))
-            yield self.engine.put(inputs)
-
     def _tell_skipped(self) -> None:
         message = None if self.feed.skipped is None else self.feed.skipped.tell()
         if message is not None:
             self.journal.warn(message)
-
-    def _observe(self, current: PhaseRun) -> None:
-        """Show a stage some batches, where it wants to see them; they count by what is computed."""
-        stage, steps = current.stage, current.stream.steps
-        if stage is not None and stage.observes:
-            count = min(self.config.prune.observe, steps)
-            epoch = islice(filled(current.stream.epoch(mix(current.phase.salt, _OBSERVATION))), count)
-            batches = ((self.engine.put(x), self.engine.put(y)) for x, y in epoch)
-            stage.observe(batches, self.loss_fn)
-            self.account.spend("prune", observation_cost(type(stage), count, steps, self.account.share()))
 
     def _validate(self) -> float | None:
         return None if self.feed.val is None else self._evaluate(self.feed.val).value
@@ -295,11 +246,13 @@ class Runner:
     # checkpoints
 
     def _between_steps(self, signals: Signals) -> None:
-        """Between two steps: stop if asked to, save if it is time."""
-        if self.engine.any(signals.received is not None):
+        """Stop if asked to, save if it is time. Several processes ask each other only now and then: it takes time."""
+        together = self.engine.world > 1
+        asks = not together or (self.current is not None and self.current.step % _ASK_STEPS == 0)
+        if asks and self.engine.any(signals.received is not None):
             self._save()
             self.engine.wait()  # a process that ends takes the others down, and one of them is writing
-            hint = f"; go on with: rbprune resume {self.folder}" if self.folder else ""
+            hint = f"; go on with: rbprune resume {self.files}" if self.files else ""
             raise Interrupted(signals.received or signal.SIGINT, f"interrupted{hint}")
         if time.monotonic() - self._saved > self.config.runtime.checkpoint_seconds:
             self._save()
@@ -315,9 +268,9 @@ class Runner:
         self._saved = time.monotonic()
         if self.feed.skipped is not None:
             self.state.skipped = sorted(self.feed.skipped.names)
-        if self.folder is None or not self.engine.main:
+        if self.files is None or not self.engine.main:
             return
-        save_checkpoint(self.folder / CHECKPOINTS, take_checkpoint(self))
+        save_checkpoint(self.files.checkpoints, take_checkpoint(self))
 
     # the end
 

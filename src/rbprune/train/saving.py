@@ -38,7 +38,7 @@ def restore_checkpoint(runner: Runner, checkpoint: Checkpoint) -> None:
     began = values.get("dataset_size", runner.dataset_size)
     if began != runner.dataset_size:
         raise CheckpointError(
-            f"{runner.folder} began with {began} training examples, and now there are {runner.dataset_size}: divided "
+            f"{runner.files} began with {began} training examples, and now there are {runner.dataset_size}: divided "
             "anew, its validation examples would be ones it has trained on. Put the files back (data.corrupt = "
             '"skip" in its config.toml leaves out corrupt ones), or start a new run'
         )

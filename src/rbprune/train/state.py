@@ -1,9 +1,11 @@
-"""What a run reads, and what it knows about itself."""
+"""What a run reads, where it writes, and what it knows about itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
 from rbprune.data.source import Skipped
 from rbprune.train.phase import Kind
@@ -19,6 +21,22 @@ class Feed:
     test: Stream | None = None
     skipped: Skipped | None = None
     """Corrupt examples that were left out and not yet told."""
+
+
+class RunFiles(Protocol):
+    """Where a run writes while it goes; ``runs.RunFolder`` knows all of its files."""
+
+    @property
+    def events_file(self) -> Path:
+        """The log."""
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard's files."""
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
 
 
 @dataclass

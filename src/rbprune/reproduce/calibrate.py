@@ -1,0 +1,49 @@
+"""How long a training step takes on this machine, from a few real ones."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rbprune.measure.machine import synchroniser
+from rbprune.settings.sections import Config
+from rbprune.train.engine import Engine
+from rbprune.train.optim import make_optimizer
+
+MOST_PIXELS, FEWEST_IMAGES = 128 * 32 * 32, 8
+"""A batch to calibrate with has at most so many pixels, to take seconds and not a minute, but so many images."""
+CALIBRATION_SECONDS = 5.0
+"""No further step is timed after so long."""
+
+
+def seconds_per_image(config: Config, model: nn.Module, example: Tensor) -> float:
+    """Time a training step per image: the fastest of a few, on this machine, in the precision of the run.
+
+    The optimizer's part does not depend on the batch, and is shared among the images of the run's own batches.
+    """
+    engine = Engine(config.runtime)
+    batch = min(config.prune.batch_size, max(FEWEST_IMAGES, MOST_PIXELS // example[0, 0].numel()))
+    inputs = torch.randn(batch, *example.shape[1:])
+    with engine.threads(), torch.random.fork_rng(devices=[]):
+        engine.place(model)
+        optimizer = make_optimizer(config.finetune, model.parameters())
+        module, (ready,) = engine.setup(model.train(), optimizer)
+        inputs, targets = engine.put((inputs, torch.zeros(batch, dtype=torch.long)))
+        synchronise = synchroniser(engine.fabric.device)
+        times: list[tuple[float, float]] = []
+        began = time.monotonic()
+        while len(times) < 2 or (len(times) < 10 and time.monotonic() - began < CALIBRATION_SECONDS):
+            start = time.perf_counter()
+            ready.zero_grad()
+            loss = F.cross_entropy(module(inputs), targets)
+            engine.backward(loss)
+            synchronise()
+            computed = time.perf_counter()
+            ready.step()
+            synchronise()
+            times.append((computed - start, time.perf_counter() - computed))
+    compute, step = (min(part) for part in zip(*times, strict=True))
+    return compute / batch + step / config.prune.batch_size

@@ -1,0 +1,76 @@
+"""From settings to a runner: the data, the network and its weights, checked and loaded; nothing is written."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from torch import Tensor, nn
+
+from rbprune import data, models
+from rbprune.errors import ConfigError
+from rbprune.runs.folder import RunFolder
+from rbprune.settings.sections import Config
+from rbprune.train.runner import Runner
+from rbprune.train.state import Feed
+from rbprune.train.stream import SourceStream
+
+EVALUATION_BATCH = 250
+"""Examples in a batch that is only evaluated."""
+
+
+def load_data(config: Config) -> data.Data:
+    """Load the data that the settings name."""
+    d = config.data
+    return data.load(
+        d.name,
+        d.path,
+        val=d.val,
+        augment=d.augment,
+        workers=d.workers,
+        image_size=d.image_size,
+        limit=d.limit,
+        corrupt=d.corrupt,
+    )
+
+
+def make_feed(source: data.Data, seed: int) -> Feed:
+    """Make streams of batches over a data set: those for training in the order of ``seed``."""
+
+    def held_out(part: data.Source) -> SourceStream:
+        return SourceStream(part, EVALUATION_BATCH, train=False)
+
+    return Feed(
+        train=lambda batch_size: SourceStream(source.train, batch_size, seed),
+        val=None if source.val is None else held_out(source.val),
+        test=held_out(source.test),
+        skipped=source.skipped,
+    )
+
+
+def _with_facts(config: Config, source: data.Data) -> Config:
+    """Add what only the data could tell of the network, so that its run folder alone is enough to build it again."""
+    facts = {
+        "classes": config.model.classes or source.classes,
+        "input_shape": config.model.input_shape or list(source.shape),
+    }
+    return config.model_copy(update={"model": config.model.model_copy(update=facts)})
+
+
+def build_model(config: Config) -> tuple[nn.Module, Tensor]:
+    """Build the network of the settings with its weights, and an example batch of zeros."""
+    torch.manual_seed(config.seed)
+    assert config.model.input_shape is not None
+    model = models.build(config.model.name, classes=config.model.classes, weights=config.model.weights)
+    return model, torch.zeros(2, *config.model.input_shape)
+
+
+def make_runner(config: Config, run: RunFolder, console: Console | None, command: list[str]) -> Runner:
+    """Make the runner that will train, prune and fine-tune as the settings say, into the folder of ``run``."""
+    if config.model.weights is None and config.pretrain is None:
+        raise ConfigError("pruning starts from a trained network: set model.weights=FILE or give a [pretrain] section")
+    source = load_data(config)
+    config = _with_facts(config, source)
+    model, example = build_model(config)
+    feed = make_feed(source, config.seed)
+    return Runner(config, model, example, feed, F.cross_entropy, files=run, console=console, command=command)

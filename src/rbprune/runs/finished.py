@@ -1,0 +1,81 @@
+"""Opening a finished run: its settings, its plan, its summary, its dense and its pruned network."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from rbprune import models
+from rbprune.errors import ModelError
+from rbprune.graph import Plan, apply_plan
+from rbprune.runs.folder import RunFolder
+from rbprune.settings.sections import Config
+from rbprune.utils.state import load_state
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a finished run left in its folder."""
+
+    model_name: str
+    config: Config
+    plan: Plan
+    summary: dict[str, Any] | None
+    """None where only settings, plan and weights were kept of a run."""
+    dense: nn.Module
+    """The network as it was built, with fresh weights."""
+    pruned: nn.Module
+    """The network that came out, with its weights."""
+
+
+def load(folder: str | Path, model: nn.Module) -> nn.Module:
+    """Cut a fresh instance of the user's own class as the run in ``folder`` did, and load the pruned weights.
+
+    ``model = rbprune.load("runs/demo", MyNet())``; the model keeps its class and is changed in place.
+    """
+    run = RunFolder(folder)
+    for file in (run.plan_file, run.weights_file):
+        if not file.is_file():
+            raise ModelError(f"{run} has no {file.name}: it is no finished run; 'rbprune resume {run}' finishes one")
+    try:
+        weights = load_file(run.weights_file)  # before the model is cut: it stays whole if they cannot be read
+    except SafetensorError as error:
+        raise ModelError(f"{run.weights_file} cannot be read: {error}; copy it anew, or repeat the run") from error
+    apply_plan(model, _read_plan(run))
+    try:
+        load_state(model, weights)
+    except RuntimeError as error:
+        raise ModelError(f"{run.weights_file} does not fit this {type(model).__name__}: {error}") from error
+    return model
+
+
+def open_run(folder: str | Path, model_name: str | None = None) -> FinishedRun:
+    """Read a finished run and build both of its networks.
+
+    ``model_name`` is needed only where the settings of the run name no model that can be built: a run from Python
+    knows the class of its model, but not how to make one.
+    """
+    run = RunFolder(folder)
+    config = run.read_settings()
+    name = model_name or config.model.name
+    dense = _build(name, config, run)
+    pruned = load(folder, copy.deepcopy(dense))
+    return FinishedRun(name, config, _read_plan(run), run.read_summary(), dense, pruned)
+
+
+def _read_plan(run: RunFolder) -> Plan:
+    return Plan.from_json(run.plan_file.read_text())
+
+
+def _build(name: str, config: Config, run: RunFolder) -> nn.Module:
+    try:
+        return models.build(name, classes=config.model.classes)
+    except ModelError as error:
+        hint = f"give the MODEL of the run {run}, as package.module:factory or path/file.py:factory"
+        raise ModelError(f"{error}; {hint}") from error

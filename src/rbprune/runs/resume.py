@@ -1,0 +1,37 @@
+"""Resuming an interrupted run: it ends with the bits that it would have ended with anyway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rbprune.errors import CheckpointError
+from rbprune.runs.build import make_runner
+from rbprune.runs.folder import RunFolder
+from rbprune.runs.start import complete
+from rbprune.train.checkpoint import load_checkpoint
+
+
+def resume(folder: Path, *, console: Console | None = None, command: list[str] | None = None) -> dict[str, Any]:
+    """Go on from the last whole checkpoint and return the summary; a finished run is left as it is."""
+    run = RunFolder(folder)
+    if not run.is_run:
+        raise CheckpointError(f"{folder} is no run folder (it has no config.toml); start one with 'rbprune prune'")
+    summary = run.read_summary()
+    if summary is not None:
+        return summary
+    runner = make_runner(run.read_settings(), run, console, command or [])
+    main = runner.engine.main
+    if not run.has_checkpoint:  # killed before the first one was whole
+        runner.engine.wait()
+        if main:
+            run.forget_events()
+        return complete(runner, run)
+    checkpoint, path, damaged = load_checkpoint(run.checkpoints)
+    if main:
+        run.forget_events_after(checkpoint.values["events"])
+    runner.restore(checkpoint, path.name, damaged)
+    runner.engine.wait()  # all have read it, before it makes room for the next
+    return complete(runner, run)

@@ -1,0 +1,39 @@
+"""Starting a run in a new folder, and bringing a run to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rbprune.runs.build import make_runner
+from rbprune.runs.folder import RunFolder
+from rbprune.settings.sections import Config
+from rbprune.train.runner import Runner
+from rbprune.utils.interrupt import Interrupted
+
+
+def start(
+    config: Config, folder: Path, *, console: Console | None = None, command: list[str] | None = None
+) -> dict[str, Any]:
+    """Run ``config`` into a new or empty folder and return the summary; ``command`` is shown in the report."""
+    run = RunFolder(folder)
+    run.check_empty(f"choose another --out, or go on with 'rbprune resume {folder}'")
+    runner = make_runner(config, run, console, command or [])
+    runner.engine.wait()  # all have found the folder empty
+    if runner.engine.main:
+        run.begin(runner.config)
+    return complete(runner, run)
+
+
+def complete(runner: Runner, run: RunFolder) -> dict[str, Any]:
+    """Do what the runner has left to do, write the results and return the summary; of several processes one writes."""
+    summary = runner.run()
+    if runner.engine.main:
+        run.write_network(runner.model, runner.graph.plan())
+        run.finish(summary)
+    runner.engine.wait()  # whoever asks for the summary next will find it
+    if runner.asked_to_stop is not None:
+        raise Interrupted(runner.asked_to_stop, f"interrupted at its end; the run in {run} is complete")
+    return summary

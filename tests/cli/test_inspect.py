@@ -1,0 +1,48 @@
+"""``rbprune inspect``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Refused, run
+
+OWN = """
+import torch
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+
+def example_inputs():
+    return torch.zeros(2, 3, 16, 16)
+"""
+
+
+def test_inspect_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", "resnet20-cifar") == 0
+    table = capsys.readouterr().out
+    assert "layer2.0.conv1" in table
+    assert "inside (down)" in table
+    assert "frozen: linear: the network's output" in table
+
+
+def test_inspect_a_users_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    assert run("inspect", f"{tmp_path}/mine.py:net", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [site["site"] for site in result["sites"]] == ["0"]
+    assert result["frozen"] == {"4": "the network's output"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("inspect", "lenet"), "did you mean 'lenet5'"),
+        (("inspect", "lenet5", "--input", "1xbig"), "a shape such as 3x224x224; this is '1xbig'"),
+    ],
+)
+def test_a_mistake_is_one_message_and_a_code(words: tuple[str, ...], message: str, refused: Refused) -> None:
+    refused(words, message)

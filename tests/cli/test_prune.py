@@ -1,0 +1,34 @@
+"""``rbprune prune``, from weights that ``rbprune train`` made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Refused, run
+from tests.runs.quick import overrides
+
+
+def test_prune_starts_from_given_weights_and_says_where_the_report_is(
+    dense: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = ("--set", f"model.weights={dense / 'model.safetensors'}")
+    assert run("prune", "demo", "--out", str(tmp_path / "pruned"), *overrides(), *weights) == 0
+    pruned = json.loads((tmp_path / "pruned" / "summary.json").read_text())
+    assert pruned["dense_epochs"]["pretrain"] == 0
+    assert pruned["error_before"] == pytest.approx(json.loads((dense / "summary.json").read_text())["error_after"])
+    shown = capsys.readouterr().out
+    assert f"report: {tmp_path / 'pruned' / 'report.html'}" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("prune", "nonsense", "--out", "x"), "there is no recipe 'nonsense'"),
+        (("prune", "demo", "--set", "prune.epoch=1", "--out", "x"), "did you mean 'epochs'"),
+    ],
+)
+def test_a_mistake_is_one_message_and_a_code(words: tuple[str, ...], message: str, refused: Refused) -> None:
+    refused(words, message)
