@@ -186,7 +186,7 @@ def test_what_cannot_be_exact_is_frozen_with_the_line(name: str) -> None:
     graph = trace(make(), torch.zeros(2, *shape))
     first = next(iter(graph.frozen))
     assert first not in [site.name for site in graph.sites]
-    assert reason in graph.frozen[first]
+    assert reason in str(graph.frozen[first])
 
 
 def test_a_module_with_control_flow_is_left_alone_and_the_rest_pruned() -> None:
@@ -197,7 +197,7 @@ def test_a_module_with_control_flow_is_left_alone_and_the_rest_pruned() -> None:
     model = nn.Sequential(conv(3, 6), nn.ReLU(), conv(6, 5), Moody(), conv(5, 4), nn.ReLU(), conv(4, 2))
     graph = trace(model, torch.zeros(2, 3, 5, 5))
     assert [site.name for site in graph.sites] == ["0", "4"]
-    assert "'3' (Moody) has no channel rule" in graph.frozen["2"]
+    assert "'3' (Moody) has no channel rule" in str(graph.frozen["2"])
 
 
 def test_a_rule_can_be_taught() -> None:
@@ -242,7 +242,7 @@ def test_a_number_of_channels_that_is_returned_does_not_change() -> None:
     model = Net(lambda n, x: (n.b(y := n.a(x)), y.size(1)), a=conv(3, 6), b=conv(6, 2))
     graph = trace(model, torch.zeros(2, 3, 5, 5))
     assert graph.sites == []
-    assert "output uses the number of channels" in graph.frozen["a"]
+    assert "output uses the number of channels" in str(graph.frozen["a"])
 
 
 def test_auxiliary_heads_are_cut_with_the_rest() -> None:

@@ -166,7 +166,7 @@ def test_each_case_is_exact_or_frozen_by_name(
     graph = trace(model, x)
     assert {site.name: site.channels for site in graph.sites} == sites
     if reason is not None:
-        assert reason in graph.frozen["a"]
+        assert reason in str(graph.frozen["a"])
     drop = random_drop(graph)
     with torch.no_grad():
         with graph.mask(drop):
@@ -178,9 +178,9 @@ def test_each_case_is_exact_or_frozen_by_name(
 def test_an_unknown_operation_freezes_only_what_it_touches() -> None:
     graph = trace(Gate(), torch.zeros(2, 4))
     assert [site.name for site in graph.sites] == ["c"]
-    assert "cumsum runs over channels" in graph.frozen["b"]
-    assert "mul with channels that cannot be removed" in graph.frozen["a"]
-    assert graph.frozen["d"] == "the network's output"
+    assert "cumsum runs over channels" in str(graph.frozen["b"])
+    assert "mul with channels that cannot be removed" in str(graph.frozen["a"])
+    assert str(graph.frozen["d"]) == "the network's output"
 
 
 def test_a_shared_parameter_is_frozen() -> None:
@@ -194,7 +194,7 @@ def test_a_shared_parameter_is_frozen() -> None:
 def test_keep_freezes_by_prefix_and_unknown_names_are_errors() -> None:
     graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8), keep=("4",))
     assert "4" not in [site.name for site in graph.sites]
-    assert "kept by keep" in graph.frozen["4"]
+    assert "kept by keep" in str(graph.frozen["4"])
     with pytest.raises(ModelError, match="keep names 'nonsense'"):
         trace(tiny_cnn(), torch.zeros(1, 1, 8, 8), keep=("nonsense",))
 
@@ -306,4 +306,4 @@ def test_whatever_is_kept_keeps_its_channels(name: str) -> None:
     assert [site.name for site in trace(model, x).sites] == ["a"]
     graph = trace(model, x, keep=[name])
     assert not graph.sites
-    assert "is kept by keep" in graph.frozen["a"]
+    assert "is kept by keep" in str(graph.frozen["a"])

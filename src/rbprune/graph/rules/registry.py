@@ -12,7 +12,8 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils._pytree import tree_leaves
 
-from rbprune.graph.propagation import Walk
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind
 from rbprune.graph.rules import elementwise, layers, shape, size_dependence
 from rbprune.graph.rules.timm_layers import timm_rule
 from rbprune.graph.rules.verify_custom_layers import library_forward, tried_rule
@@ -127,8 +128,8 @@ _OWN: dict[Any, Rule] = {}
 def register_rule(operation: Any, rule: Rule) -> None:
     """Teach the graph an operation: a function, a method's name, or a module class.
 
-    The rule is called with the walk, the fx node, (for a module class, the module,) and the call's arguments, in which
-    activations are replaced by tensors of channel identities; it returns the identities of the result.
+    The rule is called with the propagation, the fx node, (for a module class, the module,) and the call's arguments,
+    in which activations are replaced by tensors of channel identities; it returns the identities of the result.
 
     >>> import torch
     >>> from rbprune.graph.rules.elementwise import channelwise
@@ -141,9 +142,9 @@ _FOLLOW_COUNTS = (shape.reshape, shape.unflatten, shape.split, shape.expand)
 """Rules that know what to do with a size that changes when channels go."""
 
 
-def _find(walk: Walk, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
+def _find(propagation: Propagation, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
     if node.op == "call_module":
-        module = walk.modules[str(node.target)]
+        module = propagation.modules[str(node.target)]
         if own := _own_rule(module):
             return own, (module,)
         if "forward" in vars(module) or type(module).forward is not library_forward(type(module)):
@@ -169,31 +170,35 @@ def is_layer(module: nn.Module) -> bool:
     return _own_rule(module) is not None
 
 
-def carry(walk: Walk, node: fx.Node, args: Any, kwargs: Any) -> Any:
+def carry(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) -> Any:
     """The identities of a node's result."""
-    rule, extra = _find(walk, node)
-    size_dependence.note(walk, node, args)
+    rule, extra = _find(propagation, node)
+    size_dependence.note(propagation, node, args)
     like = node.meta["like"]
     computes = any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs, like)))
     if node.target in (torch._assert, decided):
-        size_dependence.settle(walk, node)
+        size_dependence.settle(propagation, node)
     elif computes and rule not in _FOLLOW_COUNTS:
-        size_dependence.freeze(walk, node, size_dependence.used(walk, node))
+        size_dependence.freeze(propagation, node, size_dependence.used(propagation, node))
     if rule is None:
-        layers.count_inside(walk, node)
-        why = f" and cannot be followed: {node.meta['why']}" if "why" in node.meta else ""
-        return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} has no channel rule{why}")
+        layers.count_inside(propagation, node)
+        if "why" in node.meta:
+            what = f"has no channel rule and cannot be followed: {node.meta['why']}"
+            return propagation.refuse(node, (args, kwargs), what, Kind.CANNOT_BE_FOLLOWED)
+        return propagation.refuse(node, (args, kwargs), "has no channel rule", Kind.NO_RULE)
     if kwargs.get("out") is not None:
-        return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} with out= has no channel rule")
+        return propagation.refuse(node, (args, kwargs), "with out= has no channel rule", Kind.NO_RULE)
     try:
-        result = rule(walk, node, *extra, *args, **kwargs)
+        result = rule(propagation, node, *extra, *args, **kwargs)
     except Exception:
-        size_dependence.freeze(walk, node, size_dependence.used(walk, node))
+        size_dependence.freeze(propagation, node, size_dependence.used(propagation, node))
         raise
-    if node.op == "call_module" and walk.kept(str(node.target)):
+    if node.op == "call_module" and (reason := propagation.kept(str(node.target))):
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
-                walk.ids.freeze(leaf, walk.keeps(str(node.target)))
+                propagation.ids.freeze(leaf, reason)
     if isinstance(like, Tensor) and result.shape != like.shape:
-        raise ValueError(f"the rule of {walk.describe(node)} makes {tuple(result.shape)}, not {tuple(like.shape)}")
+        raise ValueError(
+            f"the rule of {propagation.describe(node)} makes {tuple(result.shape)}, not {tuple(like.shape)}"
+        )
     return result

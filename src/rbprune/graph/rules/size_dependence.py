@@ -9,37 +9,38 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.ids import along, compact, varies
-from rbprune.graph.propagation import Walk
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind
 
 Counts = list[Tensor]
 """The channels (vectors of identities) whose number a size depends on."""
 
 
-def note(walk: Walk, node: fx.Node, args: tuple[Any, ...]) -> None:
+def note(propagation: Propagation, node: fx.Node, args: tuple[Any, ...]) -> None:
     """Remember which channels a number, or each number of a shape, depends on."""
-    sources = [walk.counts[n] for n in node.all_input_nodes if n in walk.counts]
+    sources = [propagation.counted[n] for n in node.all_input_nodes if n in propagation.counted]
     asked = _asked(node, args)
     if asked is not None:
-        walk.counts[node] = asked
+        propagation.counted[node] = asked
     elif any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, node.meta["like"]))):
         return  # an activation, not a number
     elif sources and getattr(node.target, "__name__", "") == "getitem" and isinstance(sources[0], tuple):
-        walk.counts[node] = sources[0][args[1]]
+        propagation.counted[node] = sources[0][args[1]]
     elif sources:
-        walk.counts[node] = _flat(sources)
+        propagation.counted[node] = _flat(sources)
 
 
-def used(walk: Walk, node: fx.Node) -> Counts:
+def used(propagation: Propagation, node: fx.Node) -> Counts:
     """The channels whose number the operation's arguments depend on."""
-    return _flat([walk.counts[n] for n in node.all_input_nodes if n in walk.counts])
+    return _flat([propagation.counted[n] for n in node.all_input_nodes if n in propagation.counted])
 
 
-def of(walk: Walk, number: Any) -> Counts:
+def of(propagation: Propagation, number: Any) -> Counts:
     """The same for one argument."""
-    return _flat([walk.counts.get(number, [])]) if isinstance(number, fx.Node) else []
+    return _flat([propagation.counted.get(number, [])]) if isinstance(number, fx.Node) else []
 
 
-def follows(walk: Walk, counts: Counts, x: Tensor, vector: Tensor | None = None) -> bool:
+def follows(propagation: Propagation, counts: Counts, x: Tensor, vector: Tensor | None = None) -> bool:
     """Whether a size made of these counts stays right for ``x`` when channels go; binds them where that helps.
 
     Other channels are bound to those of ``vector``, or to those of ``x``, index by index.
@@ -52,24 +53,24 @@ def follows(walk: Walk, counts: Counts, x: Tensor, vector: Tensor | None = None)
             continue
         if vector is None or len(vector) != len(count):
             return False
-        walk.ids.merge(vector, count)
+        propagation.ids.merge(vector, count)
     return True
 
 
-def freeze(walk: Walk, node: fx.Node, counts: Counts) -> None:
+def freeze(propagation: Propagation, node: fx.Node, counts: Counts) -> None:
     """A number of channels that must not change."""
     for count in counts:
-        walk.ids.freeze(count, walk.place(node, f"{walk.describe(node)} uses the number of channels"))
+        propagation.freeze(node, count, "uses the number of channels", Kind.SIZE_USED)
 
 
-def settle(walk: Walk, node: fx.Node) -> None:
+def settle(propagation: Propagation, node: fx.Node) -> None:
     """A decision must stay what it is: sizes found equal are bound to each other, all else that was asked stays."""
     question = node.args[0]
     if isinstance(question, fx.Node) and _are_equal(question) and all(map(_is_plain_size, question.args)):
-        left, right = (walk.counts.get(n, []) for n in question.args)  # type: ignore[arg-type]
-        if _bind(walk, left, right):
+        left, right = (propagation.counted.get(n, []) for n in question.args)  # type: ignore[arg-type]
+        if _bind(propagation, left, right):
             return
-    freeze(walk, node, used(walk, node))
+    freeze(propagation, node, used(propagation, node))
 
 
 def _is_plain_size(number: Any) -> bool:
@@ -85,7 +86,7 @@ def _are_equal(question: fx.Node) -> bool:
     return (name == "eq" and answer is True) or (name == "ne" and answer is False)
 
 
-def _bind(walk: Walk, left: Any, right: Any) -> bool:
+def _bind(propagation: Propagation, left: Any, right: Any) -> bool:
     """Let channels that are counted on both sides go together; False where something is counted on one side only."""
     if isinstance(left, tuple) != isinstance(right, tuple):
         return False
@@ -94,7 +95,7 @@ def _bind(walk: Walk, left: Any, right: Any) -> bool:
         return False
     for a, b in pairs:
         for one, other in zip(a, b, strict=True):
-            walk.ids.merge(one, other)
+            propagation.ids.merge(one, other)
     return True
 
 

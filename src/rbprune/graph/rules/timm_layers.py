@@ -14,43 +14,45 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.ids import FROZEN, along, spread
-from rbprune.graph.propagation import Walk
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind
 from rbprune.graph.rules.elementwise import channelwise_module, spatial_module
 from rbprune.graph.rules.layers import batch_norm, convolution, group_norm, linear
 from rbprune.graph.sites import Role
 
 
-def standardised(walk: Walk, node: fx.Node, module: _ConvNd, x: Tensor) -> Any:
+def standardised(propagation: Propagation, node: fx.Node, module: _ConvNd, x: Tensor) -> Any:
     """Every filter is standardised over its inputs: one input less changes it, one filter less changes no other."""
     depthwise = module.groups > 1 and module.groups == module.in_channels
     if not depthwise:
-        reason = f"{walk.describe(node)} standardises its filters over input channels: one less changes the others"
-        walk.ids.freeze(x, walk.place(node, reason))
+        what = "standardises its filters over input channels: one less changes the others"
+        propagation.freeze(node, x, what, Kind.MIXES_CHANNELS)
         x = torch.full((), FROZEN).expand(x.shape)
-    result = convolution(walk, node, module, x)
+    result = convolution(propagation, node, module, x)
     key: tuple[str, Role] = (str(node.target), "along" if depthwise else "out")
     gain = (f"{node.target}.gain", 0)
-    if hasattr(module, "gain") and gain not in walk.axes[key].tensors:
-        walk.axes[key] = replace(walk.axes[key], tensors=(*walk.axes[key].tensors, gain))
+    if hasattr(module, "gain") and gain not in propagation.axes[key].tensors:
+        propagation.axes[key] = replace(propagation.axes[key], tensors=(*propagation.axes[key].tensors, gain))
     return result
 
 
-def normalised_and_activated(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+def normalised_and_activated(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
     """Batch or group normalisation with dropout and activation in one module."""
     inner = [m for m in (getattr(module, "drop", None), getattr(module, "act", None)) if m is not None]
     if not all(_is_pointwise(m) for m in inner):
         kinds = ", ".join(type(m).__name__ for m in inner)
-        return walk.refuse(node, (x,), f"{walk.describe(node)} holds a {kinds} without a rule")
-    return group_norm(walk, node, module, x) if isinstance(module, nn.GroupNorm) else batch_norm(walk, node, module, x)
+        return propagation.refuse(node, (x,), f"holds a {kinds} without a rule", Kind.NO_RULE)
+    norm = group_norm if isinstance(module, nn.GroupNorm) else batch_norm
+    return norm(propagation, node, module, x)  # type: ignore[arg-type]
 
 
-def blur_pool(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+def blur_pool(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
     """A fixed filter for each channel."""
     vector = along(x, 1)
     if vector is None:
-        return walk.refuse(node, (x,), f"{walk.describe(node)} does not find the channels in dimension 1")
+        return propagation.refuse(node, (x,), "does not find the channels in dimension 1", Kind.WRONG_DIMENSION)
     if getattr(module, "channels", None) is not None:
-        walk.axis(str(node.target), "along", vector, ((f"{node.target}.filt", 0),))
+        propagation.axis(str(node.target), "along", vector, ((f"{node.target}.filt", 0),))
     return spread(vector, 1, node.meta["like"].shape)
 
 

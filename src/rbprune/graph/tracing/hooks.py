@@ -6,7 +6,7 @@ Which it is cannot be read off a hook, so each is called once with random number
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,8 +14,8 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from rbprune.graph.propagation import Walk
-from rbprune.graph.reasons import with_remedy
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.rules import register_rule
 
 
@@ -52,24 +52,24 @@ def passed(value: Any, name: str) -> Any:
     return value
 
 
-def _rule(walk: Walk, node: fx.Node, value: Any, name: str) -> Any:
-    return walk.refuse(node, value, node.meta["hook"]) if "hook" in node.meta else value
+def _rule(propagation: Propagation, node: fx.Node, value: Any, name: str) -> Any:
+    return propagation.freeze_around(node, value, node.meta["hook"]) if "hook" in node.meta else value
 
 
 register_rule(passed, _rule)
 
 
-def judge(walk: Walk, hooked: dict[str, Hooked]) -> None:
+def judge(propagation: Propagation, hooked: dict[str, Hooked]) -> None:
     """Call every hook once and note on its marks, or on the module's tensors, what it does to them."""
     for name, each in hooked.items():
         if each.marks["input"] or each.marks["output"]:
             kind = type(each.module).__name__
             for place, what in _try(each).items():
-                reason = f"{name!r} ({kind}) has a forward hook that {what}"
+                reason = Reason(Kind.FORWARD_HOOK, f"{name!r} ({kind}) has a forward hook that {what}")
                 for node in each.marks.get(place, ()):
-                    node.meta["hook"] = reason
+                    node.meta["hook"] = replace(reason, place=node.meta.get("where"))
                 if place == "weights":
-                    walk.bind(each.module, with_remedy(reason))
+                    propagation.leave_whole(each.module, reason)
 
 
 def _try(each: Hooked) -> dict[str, str]:

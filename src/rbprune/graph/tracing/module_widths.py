@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from rbprune.graph.propagation import Walk
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.sites import Role
 
 ROLES: dict[str, tuple[Role, ...]] = {
@@ -67,12 +68,13 @@ def _noting(name: str) -> property:
     return property(get, put)
 
 
-def freeze_read(walk: Walk, found: Reads) -> None:
+def freeze_read(propagation: Propagation, found: Reads) -> None:
     """What the forward computes with must stay as it is."""
-    names = {module: name for name, module in reversed(walk.modules.items())}
+    names = {module: name for name, module in reversed(propagation.modules.items())}
     for module, attribute in dict.fromkeys(found):
         name = names.get(module)
         for role in ROLES[attribute]:
-            axis = walk.axes.get((name, role)) if name is not None else None
+            axis = propagation.axes.get((name, role)) if name is not None else None
             if axis is not None:
-                walk.ids.freeze(axis.ids, f"the forward reads {name}.{attribute}, which a cut would change")
+                text = f"the forward reads {name}.{attribute}, which a cut would change"
+                propagation.ids.freeze(axis.ids, Reason(Kind.SIZE_USED, text))

@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_leaves
 from rbprune.errors import ModelError, nearest
 from rbprune.graph.channel_graph import ChannelGraph
 from rbprune.graph.ids import FROZEN, compact
-from rbprune.graph.propagation import Walk
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.rules import carry, size_dependence
 from rbprune.graph.rules.layers import parameter
 from rbprune.graph.rules.verify_custom_layers import try_layers
@@ -41,18 +42,18 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     [('0', 3, ['2'])]
     """
     _check(model, keep)
-    walk = Walk(model, tuple(keep))
-    graphs, asked = _graphs(walk, model, arguments(example_inputs))
+    propagation = Propagation(model, tuple(keep))
+    graphs, asked = _graphs(propagation, model, arguments(example_inputs))
     for graph in graphs:
-        _walk(walk, graph)
+        _propagate(propagation, graph)
         if graph is graphs[0]:
-            applied, fixed = dict(walk.applied), dict(walk.fixed)
-    freeze_bound(walk)
-    freeze_read(walk, asked)
-    component = walk.ids.components()
-    sites = collect(walk.axes.values(), component)
-    blocks = _mark_residual(sites, walk, component, graphs[0])
-    frozen, axes = _frozen(walk, sites), list(walk.axes.values())
+            applied, fixed = dict(propagation.applied), dict(propagation.fixed)
+    freeze_bound(propagation)
+    freeze_read(propagation, asked)
+    component = propagation.ids.components()
+    sites = collect(propagation.axes.values(), component)
+    blocks = _mark_residual(sites, propagation, component, graphs[0])
+    frozen, axes = _frozen(propagation, sites), list(propagation.axes.values())
     return ChannelGraph(model, sites, frozen, axes, applied, fixed, blocks, example_inputs)
 
 
@@ -76,12 +77,12 @@ def _is_wrapper(model: nn.Module) -> bool:
     return type(model).__module__.startswith(("torch.nn.parallel", "torch._dynamo"))
 
 
-def _graphs(walk: Walk, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], Reads]:
+def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], Reads]:
     """The network in evaluation and, where it is another one (auxiliary heads), in training; the widths it reads."""
     found: list[fx.Graph] = []
     asked: Reads = []
     tensors = tuple(value for value in tree_leaves(inputs) if isinstance(value, Tensor))
-    walk.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
+    propagation.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
     for training in (False, True):
         hooked = find_hooks(model)
         with untouched(model, training=training):
@@ -92,7 +93,7 @@ def _graphs(walk: Walk, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], 
             if found and _text(graph) == _text(found[0]):
                 continue
             note_shapes(model, graph, tensors)
-            judge(walk, hooked)
+            judge(propagation, hooked)
             found.append(graph)
     return found, asked
 
@@ -105,63 +106,71 @@ def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:
     ]
 
 
-def _walk(walk: Walk, graph: fx.Graph) -> None:
+def _propagate(propagation: Propagation, graph: fx.Graph) -> None:
     env: dict[fx.Node, Any] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
-            env[node] = walk.frozen_like(node.meta["like"])
+            env[node] = propagation.frozen_like(node.meta["like"])
             continue
         if node.op == "get_attr":
             like = node.meta["like"]
-            env[node] = parameter(walk, node, like) if isinstance(like, Tensor) else like
+            env[node] = parameter(propagation, node, like) if isinstance(like, Tensor) else like
             continue
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
         if node.op == "output":
             for ids in tree_leaves(args):
                 if isinstance(ids, Tensor):
-                    walk.ids.freeze(ids, "the network's output")
-            size_dependence.freeze(walk, node, size_dependence.used(walk, node))
+                    propagation.ids.freeze(ids, Reason(Kind.OUTPUT, "the network's output"))
+            size_dependence.freeze(propagation, node, size_dependence.used(propagation, node))
             continue
         try:
-            env[node] = carry(walk, node, args, kwargs)
+            env[node] = carry(propagation, node, args, kwargs)
         except (TypeError, IndexError, RuntimeError, ValueError, AttributeError):
             # a rule that does not understand its arguments knows nothing about the operation
-            reason = f"{walk.describe(node)} is called in a way without a rule"
-            env[node] = walk.refuse(node, (args, kwargs), reason)
+            env[node] = propagation.refuse(node, (args, kwargs), "is called in a way without a rule", Kind.NO_RULE)
 
 
-def _frozen(walk: Walk, sites: list[Site]) -> dict[str, str]:
+def _frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason]:
     """Why some or all outputs of a layer stay, or all of it."""
-    reasons, bonds = walk.ids.reasons(), walk.ids.bonds()
+    reasons, bonds = propagation.ids.reasons(), propagation.ids.bonds()
     covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
     frozen = {}
-    for (owner, role), axis in walk.axes.items():
-        if role == "out" or (role == "along" and isinstance(walk.modules.get(owner), _ConvNd)):
+    for (owner, role), axis in propagation.axes.items():
+        if role == "out" or (role == "along" and isinstance(propagation.modules.get(owner), _ConvNd)):
             reason = next((reasons[i] for i in axis.ids.tolist() if i in reasons), None)
             if reason is None and bool((axis.ids == FROZEN).any()):
-                reason = "it carries channels that cannot be removed"
+                reason = Reason(Kind.MEETS_FIXED, "it carries channels that cannot be removed")
             if reason is None and owner not in covered:
-                bond = next((bonds[i] for i in axis.ids.tolist() if i in bonds), "sizes written into the model")
-                reason = f"its channels are bound to each other by {bond}, so none can go alone"
+                reason = _bound(next((bonds[i] for i in axis.ids.tolist() if i in bonds), None))
             if reason is not None:
                 frozen[owner] = reason
-    for name, module in walk.modules.items():
-        if isinstance(module, _ConvNd | nn.Linear) and not {(name, "out"), (name, "along")} & walk.axes.keys():
-            unseen = "the graph does not see it: it is not called, or only inside an operation without a rule"
-            frozen[name] = walk.bound.get(id(module._parameters.get("weight")), unseen)
+    for name, module in propagation.modules.items():
+        if isinstance(module, _ConvNd | nn.Linear) and not {(name, "out"), (name, "along")} & propagation.axes.keys():
+            frozen[name] = propagation.uncuttable.get(id(module._parameters.get("weight")), _NOT_SEEN)
     return frozen
 
 
-def _mark_residual(sites: list[Site], walk: Walk, component: Tensor, graph: fx.Graph) -> dict[str, str]:
+_NOT_SEEN = Reason(
+    Kind.NOT_SEEN, "the graph does not see it: it is not called, or only inside an operation without a rule"
+)
+
+
+def _bound(bond: Reason | None) -> Reason:
+    """Why none of a layer's channels can go: ``bond`` is what binds them to each other, where something told it."""
+    by, place = (bond.text, bond.place) if bond else ("sizes written into the model", None)
+    return Reason(Kind.BOUND, f"its channels are bound to each other by {by}, so none can go alone", place)
+
+
+def _mark_residual(sites: list[Site], propagation: Propagation, component: Tensor, graph: fx.Graph) -> dict[str, str]:
     """Note which sites lie in residual blocks; returns those with an identity shortcut, each with its last module."""
     here = set(graph.nodes)
-    sums = {node: (left, right, ids) for node, left, right, ids in walk.sums if node in here}
+    sums = {node: (left, right, ids) for node, left, right, ids in propagation.sums if node in here}
     blocks = find_blocks(graph, [(node, left, right) for node, (left, right, _) in sums.items()])
     summed = {c for block in blocks for c in component[compact(sums[block.sum][2])[0].unique()].tolist() if c != FROZEN}
     for site in sites:
         out = next(part for part in site.parts if part.role == "out")
-        channel = int(component[walk.axes[out.owner, "out"].ids[out.positions[0, 0]]])
-        block = next((b for b in blocks if walk.makers[out.owner] in b.nodes), None)
+        channel = int(component[propagation.axes[out.owner, "out"].ids[out.positions[0, 0]]])
+        block = next((b for b in blocks if propagation.makers[out.owner] in b.nodes), None)
         if channel in summed:
             site.residual = "sum"
         elif block is not None:
