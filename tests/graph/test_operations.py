@@ -200,27 +200,6 @@ def test_a_module_with_control_flow_is_left_alone_and_the_rest_pruned() -> None:
     assert "'3' (Moody) has no channel rule" in str(graph.frozen["2"])
 
 
-def test_a_rule_can_be_taught() -> None:
-    from rbprune.graph.rules.elementwise import channelwise
-
-    model = Net(lambda n, x: n.b(torch.special.sinc(n.a(x))), a=conv(3, 6), b=conv(6, 2))
-    assert trace(model, torch.zeros(2, 3, 5, 5)).sites == []
-    rbprune.register_rule(torch.special.sinc, channelwise)
-    assert [site.name for site in trace(model, torch.zeros(2, 3, 5, 5)).sites] == ["a"]
-
-
-def test_a_rule_can_be_taught_for_a_module_with_a_forward_of_its_own() -> None:
-    class Sorted(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.sort(2)[0]
-
-    model = nn.Sequential(conv(3, 6), Sorted(), conv(6, 2))
-    x = torch.zeros(2, 3, 5, 5)
-    assert trace(model, x).sites == []
-    rbprune.register_rule(Sorted, lambda walk, node, module, ids: ids)
-    assert [site.name for site in trace(model, x).sites] == ["0"]
-
-
 def test_a_batch_norm_with_a_forward_of_its_own_is_left_as_it_was() -> None:
     class Counting(nn.BatchNorm2d):
         def forward(self, x: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from torch.nn.modules.conv import _ConvNd
 
 from rbprune.errors import ModelError, UnprunableError, nearest
 from rbprune.graph.cutting.plan import Plan
-from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply, set_width
+from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply
+from rbprune.graph.layer_table import set_width
 from rbprune.graph.reasons import Reason
 from rbprune.graph.sites import Axis, Part, Role, Site
 

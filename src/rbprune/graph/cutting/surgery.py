@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.cutting import weight_norm
-from rbprune.graph.sites import Role
+from rbprune.graph.layer_table import set_width
 
 
 def find_tensor(model: nn.Module, name: str) -> tuple[nn.Module, str, Tensor | None]:
@@ -90,28 +89,8 @@ def _cut(holder: nn.Module, leaf: str, dim: int, keep: Tensor, optimizer: torch.
             _follow(optimizer, old, parameter, dim, index)
     else:
         setattr(holder, leaf, new)
-    if isinstance(holder, _NormBase):
-        holder.num_features = len(index)
-
-
-def set_width(module: Any, role: Role, width: int) -> None:
-    """Let a module's own numbers say what its tensors are."""
-    if isinstance(module, nn.Linear):
-        setattr(module, "out_features" if role == "out" else "in_features", width)
-    elif isinstance(module, _ConvNd) and role == "along":
-        each = module.out_channels // module.in_channels
-        module.out_channels, module.in_channels, module.groups = width, width // each, width // each
-    elif isinstance(module, _ConvNd) and role in ("out", "in"):
-        setattr(module, "out_channels" if role == "out" else "in_channels", width)
-    elif isinstance(module, _NormBase):
-        module.num_features = width
-    elif isinstance(module, nn.GroupNorm):
-        each = module.num_channels // module.num_groups
-        module.num_channels, module.num_groups = width, width // each
-    elif isinstance(module, nn.PReLU):
-        module.num_parameters = width
-    elif type(module).__name__ == "BlurPool2d":
-        module.channels = width
+    if isinstance(holder, _NormBase):  # F.batch_norm may use its tensors, and then no axis is the module's own
+        set_width(holder, "along", len(index))
 
 
 def _is_along(value: Any, old: Tensor, dim: int) -> bool:

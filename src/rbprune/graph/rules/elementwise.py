@@ -38,11 +38,6 @@ def _space(propagation: Propagation, node: fx.Node, x: Tensor) -> int:
     return int(found[1]) if found else x.dim() - 2
 
 
-def spatial_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module."""
-    return spatial(propagation, node, x)
-
-
 def channelwise_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor, *args: Any) -> Any:
     """The same as a module; one with a parameter per channel (PReLU) carries it along."""
     if isinstance(module, nn.PReLU) and module.num_parameters > 1:
@@ -70,11 +65,6 @@ def normalize(
 ) -> Any:
     """F.normalize, whose second argument is the norm."""
     return over_dimension(propagation, node, x, dim)
-
-
-def over_dimension_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module."""
-    return over_dimension(propagation, node, x, getattr(module, "dim", 1))
 
 
 def reduction(

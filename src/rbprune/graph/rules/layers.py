@@ -200,11 +200,6 @@ def layer_norm(
     return x
 
 
-def layer_norm_module(propagation: Propagation, node: fx.Node, module: nn.LayerNorm, x: Tensor) -> Any:
-    """The same as a module."""
-    return layer_norm(propagation, node, x, module.normalized_shape)
-
-
 def parameter(propagation: Propagation, node: fx.Node, value: Tensor) -> Tensor:
     """A parameter or buffer used by itself: one value per channel where it meets channels (layer scale)."""
     long = [d for d in range(value.dim()) if value.shape[d] > 1]

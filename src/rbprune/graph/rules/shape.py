@@ -30,11 +30,6 @@ def flatten(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kw
     return x.flatten(*args, **kwargs)
 
 
-def flatten_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module, but without its hooks."""
-    return x.flatten(module.start_dim, module.end_dim)  # type: ignore[arg-type]
-
-
 def reshape(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """view and reshape. A written size groups channels; a size taken from a tensor, or -1, follows them."""
     written = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
@@ -124,11 +119,6 @@ def glu(propagation: Propagation, node: fx.Node, x: Tensor, dim: int = -1) -> An
     """One half gates the other, so both lose their channels together."""
     halves = chunk(propagation, node, x, 2, dim)
     return halves[0]
-
-
-def glu_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module."""
-    return glu(propagation, node, x, module.dim)  # type: ignore[arg-type]
 
 
 def split(propagation: Propagation, node: fx.Node, x: Tensor, size: Any, dim: int = 0) -> Any:
@@ -252,25 +242,10 @@ def pixel_unshuffle(propagation: Propagation, node: fx.Node, x: Tensor, factor: 
     return spread(vector.repeat_interleave(factor**2), 1, node.meta["like"].shape)
 
 
-def pixel_shuffle_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module."""
-    return pixel_shuffle(propagation, node, x, module.upscale_factor)  # type: ignore[arg-type]
-
-
-def pixel_unshuffle_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module."""
-    return pixel_unshuffle(propagation, node, x, module.downscale_factor)  # type: ignore[arg-type]
-
-
 def channel_shuffle(propagation: Propagation, node: fx.Node, x: Tensor, groups: int) -> Any:
     """The channel shuffle as one operation."""
     unflatten_groups(propagation, x, 1, groups, x.shape[1] // groups)
     return x.unflatten(1, (groups, x.shape[1] // groups)).transpose(1, 2).flatten(1, 2)
-
-
-def channel_shuffle_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module."""
-    return channel_shuffle(propagation, node, x, module.groups)  # type: ignore[arg-type]
 
 
 def squeeze(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -1,11 +1,7 @@
-"""Layers of timm with a forward of their own, by class name, so that timm need not be installed.
-
-The graph does not look inside a module that has a rule here.
-"""
+"""Rules for layers of timm with a forward of their own; the graph does not look inside of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +10,11 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.ids import FROZEN, along, spread
+from rbprune.graph.layer_table import timm_kind
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
-from rbprune.graph.rules.elementwise import channelwise_module, spatial_module
-from rbprune.graph.rules.layers import batch_norm, convolution, group_norm, linear
+from rbprune.graph.rules.elementwise import channelwise_module
+from rbprune.graph.rules.layers import batch_norm, convolution, group_norm
 from rbprune.graph.sites import Role
 
 
@@ -56,35 +53,12 @@ def blur_pool(propagation: Propagation, node: fx.Node, module: nn.Module, x: Ten
     return spread(vector, 1, node.meta["like"].shape)
 
 
-_POINTWISE = (
-    *("Swish", "Mish", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "HardMish", "GELU", "GELUTanh", "QuickGELU"),
-    *("SwishMe", "MishMe", "HardSwishMe", "HardSigmoidMe", "HardMishMe", "DropPath"),
-)
 _TORCH_POINTWISE = (
     *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish),
     *(nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Dropout, nn.Dropout2d),
 )
 
-BY_CLASS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(_POINTWISE, channelwise_module),
-    **dict.fromkeys(("AvgPool2dSame", "MaxPool2dSame"), spatial_module),
-    **dict.fromkeys(("StdConv2d", "StdConv2dSame", "ScaledStdConv2d", "ScaledStdConv2dSame"), standardised),
-    **dict.fromkeys(("BatchNormAct2d", "SyncBatchNormAct", "GroupNormAct"), normalised_and_activated),
-    "Conv2dSame": convolution,
-    "Linear": linear,
-    "BlurPool2d": blur_pool,
-}
-
-
-def timm_rule(module: nn.Module) -> Callable[..., Any] | None:
-    """The rule of a layer that timm defines.
-
-    >>> timm_rule(nn.Conv2d(1, 1, 1)) is None
-    True
-    """
-    kind = type(module)
-    return BY_CLASS.get(kind.__name__) if kind.__module__.startswith("timm.layers.") else None
-
 
 def _is_pointwise(module: nn.Module) -> bool:
-    return timm_rule(module) is channelwise_module or type(module) in _TORCH_POINTWISE
+    kind = timm_kind(module)
+    return (kind is not None and kind.rule is channelwise_module) or type(module) in _TORCH_POINTWISE

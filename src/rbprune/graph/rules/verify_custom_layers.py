@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from rbprune.graph.cutting.surgery import keep_positions, set_width
+from rbprune.graph.cutting.surgery import keep_positions
+from rbprune.graph.layer_table import set_width
 from rbprune.graph.rules.layers import convolution, linear
 from rbprune.graph.sites import Role
 

@@ -9,16 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from rbprune.graph.layer_table import widths_of
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
-from rbprune.graph.sites import Role
-
-ROLES: dict[str, tuple[Role, ...]] = {
-    **dict.fromkeys(("out_channels", "out_features"), ("out", "along")),
-    **dict.fromkeys(("in_channels", "in_features"), ("in", "along")),
-    **dict.fromkeys(("num_features", "num_channels", "num_parameters"), ("along",)),
-}
-"""Attributes that follow a cut, and the axes that they count."""
 
 Reads = list[tuple[nn.Module, str]]
 _reads: Reads = []
@@ -31,8 +24,10 @@ def reads(model: nn.Module) -> Iterator[Reads]:
     The classes get properties for that time; a module must keep its class, which a forward may ask for.
     """
     _reads.clear()
-    kinds: set[Any] = {type(module) for module in model.modules() if not vars(module).keys().isdisjoint(ROLES)}
-    changed = [(kind, name) for kind in kinds for name in ROLES if not hasattr(kind, name)]
+    watched: set[tuple[Any, str]] = {
+        (type(module), name) for module in model.modules() for name in widths_of(module) if name in vars(module)
+    }
+    changed = [(kind, name) for kind, name in watched if not hasattr(kind, name)]
     try:
         for kind, name in changed:
             setattr(kind, name, _noting(name))
@@ -73,7 +68,7 @@ def freeze_read(propagation: Propagation, found: Reads) -> None:
     names = {module: name for name, module in reversed(propagation.modules.items())}
     for module, attribute in dict.fromkeys(found):
         name = names.get(module)
-        for role in ROLES[attribute]:
+        for role in widths_of(module)[attribute]:
             axis = propagation.axes.get((name, role)) if name is not None else None
             if axis is not None:
                 text = f"the forward reads {name}.{attribute}, which a cut would change"
