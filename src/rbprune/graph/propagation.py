@@ -9,6 +9,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rbprune.graph.ids import FROZEN, IdSpace
+from rbprune.graph.node_info import info
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.sites import Axis, Role
 
@@ -58,7 +59,7 @@ class Propagation:
         for source in node.all_input_nodes:
             if source.op == "get_attr":
                 self.leave_tensor_whole(str(source.target), reason)
-        return self.frozen_like(node.meta["like"])
+        return self.frozen_like(info(node).result)
 
     def freeze(self, node: fx.Node, ids: Tensor, what: str, kind: Kind) -> None:
         """Freeze identities for what an operation does, told after its name."""
@@ -96,4 +97,4 @@ class Propagation:
 
     def reason(self, node: fx.Node, what: str, kind: Kind) -> Reason:
         """What an operation does that channels must stay for, with its name and the line of source it comes from."""
-        return Reason(kind, f"{self.describe(node)} {what}", node.meta.get("where"))
+        return Reason(kind, f"{self.describe(node)} {what}", info(node).source_line)

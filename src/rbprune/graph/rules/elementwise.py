@@ -10,13 +10,14 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.ids import FROZEN, along, compact, spread, varies
+from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
 
 
 def channelwise(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Activation, dropout: every value or channel on its own, wherever the channels are."""
-    like = node.meta["like"]
+    like = info(node).result
     if not isinstance(like, Tensor) or any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
         return propagation.refuse(node, (x, args, kwargs), "of several tensors has no channel rule", Kind.NO_RULE)
     return x
@@ -27,7 +28,7 @@ def spatial(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kw
     vector = along(x, 1)
     if vector is None or x.dim() != _space(propagation, node, x) + 2:
         return propagation.refuse(node, (x,), "does not find the channels in dimension 1", Kind.WRONG_DIMENSION)
-    kept, like = channelwise(propagation, node, x, *args, **kwargs), node.meta["like"]
+    kept, like = channelwise(propagation, node, x, *args, **kwargs), info(node).result
     return spread(vector, 1, like.shape) if isinstance(like, Tensor) else kept
 
 
@@ -86,10 +87,10 @@ def binary(propagation: Propagation, node: fx.Node, x: Any, y: Any, **kwargs: An
     """Arithmetic of two activations makes the channels that meet one; a constant changes nothing."""
     tensors = [v for v in (x, y) if isinstance(v, Tensor) and v.numel() > 1]
     if not tensors:
-        like = node.meta["like"]
+        like = info(node).result
         return propagation.frozen_like(like) if isinstance(like, Tensor) else plain(propagation, node, x, y, **kwargs)
     if len(tensors) == 1:
-        return tensors[0].expand(node.meta["like"].shape)
+        return tensors[0].expand(info(node).result.shape)
     x, y = tensors
     if x.dim() != y.dim():
         x, y = (t.view([1] * (max(x.dim(), y.dim()) - t.dim()) + list(t.shape)) for t in (x, y))
@@ -98,14 +99,14 @@ def binary(propagation: Propagation, node: fx.Node, x: Any, y: Any, **kwargs: An
         if stretched:  # one value meets many channels: it stays, and they go on as they are
             propagation.freeze(node, a, "spreads it over channels", Kind.MEETS_FIXED)
             if not any(varies(a, d) and varies(b, d) for d in range(a.dim())):
-                return b.expand(node.meta["like"].shape)
+                return b.expand(info(node).result.shape)
             return propagation.refuse(node, (x, y), "mixes channels", Kind.MIXES_CHANNELS)
     propagation.ids.merge(x, y)
     frozen = freeze_partners(propagation, node, x, y)
     if propagation.describe(node) in ("add", "add_", "iadd", "lerp", "lerp_"):
         propagation.sums.append((node, node.args[0], node.args[1], x))  # type: ignore[arg-type]
     result = torch.maximum(*torch.broadcast_tensors(x, y)) if frozen else torch.broadcast_tensors(x, y)[0]
-    return result.expand(node.meta["like"].shape)
+    return result.expand(info(node).result.shape)
 
 
 def together(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +114,7 @@ def together(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any)
     result, *others = (v for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor) and v.numel() > 1)
     for other in others:
         result = binary(propagation, node, result, other)
-    return result.expand(node.meta["like"].shape)
+    return result.expand(info(node).result.shape)
 
 
 def extreme(
@@ -128,7 +129,7 @@ def extreme(
     if varies(x, dim):
         return propagation.refuse(node, (x,), "runs over channels", Kind.MIXES_CHANNELS)
     found = reduction(propagation, node, x, dim, keepdim)
-    return type(node.meta["like"])((found, found))
+    return type(info(node).result)((found, found))
 
 
 def norm(
@@ -173,7 +174,7 @@ def freeze_partners(propagation: Propagation, node: fx.Node, x: Tensor, y: Tenso
 
 def fixed(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """A new tensor of a given size (x.new_zeros): it has nothing of x, and does not change with its channels."""
-    return propagation.frozen_like(node.meta["like"])
+    return propagation.frozen_like(info(node).result)
 
 
 def plain(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from rbprune.graph.ids import FROZEN, along, compact, spread, varies
+from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
 
@@ -36,7 +37,7 @@ def _make(
 
 def _applied(propagation: Propagation, node: fx.Node, name: str, dim: int, at: Tensor | None = None) -> None:
     """Count the places where a layer's weights are used: those of its output, or of ``at``."""
-    _count(propagation, name, (node.meta["like"] if at is None else at).shape, dim)
+    _count(propagation, name, (info(node).result if at is None else at).shape, dim)
 
 
 def _count(propagation: Propagation, name: str, shape: torch.Size, dim: int) -> None:
@@ -50,7 +51,7 @@ def _places(propagation: Propagation, shape: torch.Size, dim: int) -> int:
 def count_inside(propagation: Propagation, node: fx.Node) -> None:
     """The layers of a module that cannot be followed compute all the same."""
     names = {id(module): name for name, module in reversed(propagation.modules.items())}
-    for layer, shape in node.meta.get("inside", ()):
+    for layer, shape in info(node).layers_inside:
         _count(propagation, names[id(layer)], shape, -1 if isinstance(layer, nn.Linear) else 1)
 
 
@@ -60,7 +61,7 @@ def linear(propagation: Propagation, node: fx.Node, module: nn.Linear, x: Tensor
     propagation.axis(name, "in", _source(propagation, node, x, -1), ((f"{name}.weight", 1),))
     made = _make(propagation, node, name, module.out_features, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
     _applied(propagation, node, name, -1)
-    return spread(made, -1, node.meta["like"].shape)
+    return spread(made, -1, info(node).result.shape)
 
 
 def convolution(propagation: Propagation, node: fx.Node, module: _ConvNd, x: Tensor, *rest: Any) -> Any:
@@ -74,7 +75,7 @@ def convolution(propagation: Propagation, node: fx.Node, module: _ConvNd, x: Ten
     )  # each input of a transposed one meets all its weights
     source = _source(propagation, node, x, 1)
     if module.groups > 1 and module.groups == module.in_channels and not transposed:
-        return spread(_depthwise(propagation, name, module, source), 1, node.meta["like"].shape)
+        return spread(_depthwise(propagation, name, module, source), 1, info(node).result.shape)
     if module.groups > 1 and transposed:
         return propagation.refuse(node, (x,), "is a grouped transposed convolution", Kind.NOT_SUPPORTED)
     rows, columns = (1, 0) if transposed else (0, 1)
@@ -90,7 +91,7 @@ def convolution(propagation: Propagation, node: fx.Node, module: _ConvNd, x: Ten
         made = _make(propagation, node, name, module.out_channels, tensors)
         outputs = made.view(module.groups, -1)
         propagation.ids.merge(outputs, outputs[:1])
-    return spread(made, 1, node.meta["like"].shape)
+    return spread(made, 1, info(node).result.shape)
 
 
 def _depthwise(propagation: Propagation, name: str, module: _ConvNd, source: Tensor) -> Tensor:
@@ -117,14 +118,14 @@ def functional_layer(
     elif weight.dim() > 2 and x.dim() != weight.dim():
         refusal = "of an input without a batch dimension has no rule", Kind.NO_RULE
     if refusal is not None:
-        _fix(propagation, node, weight, node.meta["like"].shape, dim)
+        _fix(propagation, node, weight, info(node).result.shape, dim)
         return propagation.refuse(node, (x, weight, bias), *refusal)
     propagation.axis(name, "in", _source(propagation, node, x, dim), ((name, 1),))
     made = _make(propagation, node, name, weight.shape[0], ((name, 0),))
     if isinstance(bias, Tensor):
         propagation.ids.merge(made, bias)
     _applied(propagation, node, name, dim)
-    return spread(made, dim, node.meta["like"].shape)
+    return spread(made, dim, info(node).result.shape)
 
 
 def functional_transposed(
@@ -208,7 +209,7 @@ def parameter(propagation: Propagation, node: fx.Node, value: Tensor) -> Tensor:
         for user in node.users:
             if not _is_weight_of(node, user):
                 text = f"{name!r} is used by {propagation.describe(user)}"
-                propagation.leave_tensor_whole(name, Reason(Kind.USED_ELSEWHERE, text, user.meta.get("where")))
+                propagation.leave_tensor_whole(name, Reason(Kind.USED_ELSEWHERE, text, info(user).source_line))
         return torch.full((), FROZEN).expand(value.shape)
     known = propagation.axes.get((name, "along"))
     ids = (

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from rbprune.errors import ConfigError, ModelError
 from rbprune.graph.layer_table import LayerKind, Rule, teach_kind, timm_kind, torch_kind, user_kind
+from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
 from rbprune.graph.rules import layers, shape, size_dependence
@@ -91,7 +92,7 @@ def carry(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) -> An
     """The identities of a node's result."""
     rule, extra = _find(propagation, node)
     size_dependence.note(propagation, node, args)
-    like = node.meta["like"]
+    like = info(node).result
     computes = any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs, like)))
     if node.target in (torch._assert, decided):
         size_dependence.settle(propagation, node)
@@ -99,8 +100,8 @@ def carry(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) -> An
         size_dependence.freeze(propagation, node, size_dependence.used(propagation, node))
     if rule is None:
         layers.count_inside(propagation, node)
-        if "why" in node.meta:
-            what = f"has no channel rule and cannot be followed: {node.meta['why']}"
+        if failure := info(node).failure:
+            what = f"has no channel rule and cannot be followed: {failure}"
             return propagation.refuse(node, (args, kwargs), what, Kind.CANNOT_BE_FOLLOWED)
         return propagation.refuse(node, (args, kwargs), "has no channel rule", Kind.NO_RULE)
     if kwargs.get("out") is not None:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from rbprune.graph.ids import FROZEN, along, spread, varies
+from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
 from rbprune.graph.rules import size_dependence
@@ -190,18 +191,18 @@ def concatenate(propagation: Propagation, node: fx.Node, tensors: Any, dim: int 
     dim = kwargs.get("axis", dim) % tensors[0].dim()
     vectors = [along(t, dim) for t in tensors]
     if all(v is not None for v in vectors):
-        return spread(torch.cat([v for v in vectors if v is not None]), dim, node.meta["like"].shape)
+        return spread(torch.cat([v for v in vectors if v is not None]), dim, info(node).result.shape)
     parts = [t.narrow(dim, 0, 1) for t in tensors]
     _bind(propagation, node, parts)
     if any(varies(t, dim) for t in tensors):
         return torch.cat(list(tensors), dim)
-    return parts[0].expand(node.meta["like"].shape)  # bound, they are all the same
+    return parts[0].expand(info(node).result.shape)  # bound, they are all the same
 
 
 def stack(propagation: Propagation, node: fx.Node, tensors: Any, dim: int = 0) -> Any:
     """Tensors side by side in a new dimension: they must have the same shape, so they lose the same channels."""
     _bind(propagation, node, list(tensors))
-    return tensors[0].unsqueeze(dim).expand(node.meta["like"].shape)
+    return tensors[0].unsqueeze(dim).expand(info(node).result.shape)
 
 
 def _bind(propagation: Propagation, node: fx.Node, tensors: list[Tensor]) -> None:
@@ -221,7 +222,7 @@ def pad(propagation: Propagation, node: fx.Node, x: Tensor, pad: Any, mode: str 
     before, after = pad[channel : channel + 2] if len(pad) >= channel + 2 else (0, 0)
     if (before or after) and (mode != "constant" or before < 0 or after < 0):
         return propagation.refuse(node, (x,), f"pads channels by {mode}", Kind.NOT_SUPPORTED)
-    return spread(F.pad(vector, (before, after), value=FROZEN), 1, node.meta["like"].shape)
+    return spread(F.pad(vector, (before, after), value=FROZEN), 1, info(node).result.shape)
 
 
 def pixel_shuffle(propagation: Propagation, node: fx.Node, x: Tensor, factor: int) -> Any:
@@ -231,7 +232,7 @@ def pixel_shuffle(propagation: Propagation, node: fx.Node, x: Tensor, factor: in
         return propagation.refuse(node, (x,), "does not find the channels in dimension 1", Kind.WRONG_DIMENSION)
     blocks = vector.view(-1, factor**2)
     propagation.ids.merge(blocks, blocks[:, :1])
-    return spread(blocks[:, 0], 1, node.meta["like"].shape)
+    return spread(blocks[:, 0], 1, info(node).result.shape)
 
 
 def pixel_unshuffle(propagation: Propagation, node: fx.Node, x: Tensor, factor: int) -> Any:
@@ -239,7 +240,7 @@ def pixel_unshuffle(propagation: Propagation, node: fx.Node, x: Tensor, factor: 
     vector = along(x, 1)
     if vector is None:
         return propagation.refuse(node, (x,), "does not find the channels in dimension 1", Kind.WRONG_DIMENSION)
-    return spread(vector.repeat_interleave(factor**2), 1, node.meta["like"].shape)
+    return spread(vector.repeat_interleave(factor**2), 1, info(node).result.shape)
 
 
 def channel_shuffle(propagation: Propagation, node: fx.Node, x: Tensor, groups: int) -> Any:
@@ -262,7 +263,7 @@ def squeeze(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kw
 
 def expand(propagation: Propagation, node: fx.Node, x: Tensor, *sizes: Any) -> Any:
     """expand along dimensions of size one; the result follows the channels whose number it takes."""
-    shape = node.meta["like"].shape
+    shape = info(node).result.shape
     given = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
     other = torch.full((), FROZEN).expand(shape)
     if len(given) != len(shape):  # a whole shape in one argument

@@ -9,6 +9,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.ids import along, compact, varies
+from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
 
@@ -22,7 +23,7 @@ def note(propagation: Propagation, node: fx.Node, args: tuple[Any, ...]) -> None
     asked = _asked(node, args)
     if asked is not None:
         propagation.counted[node] = asked
-    elif any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, node.meta["like"]))):
+    elif any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, info(node).result))):
         return  # an activation, not a number
     elif sources and getattr(node.target, "__name__", "") == "getitem" and isinstance(sources[0], tuple):
         propagation.counted[node] = sources[0][args[1]]
@@ -82,7 +83,7 @@ def _is_plain_size(number: Any) -> bool:
 
 
 def _are_equal(question: fx.Node) -> bool:
-    name, answer = getattr(question.target, "__name__", ""), question.meta["like"]
+    name, answer = getattr(question.target, "__name__", ""), info(question).result
     return (name == "eq" and answer is True) or (name == "ne" and answer is False)
 
 

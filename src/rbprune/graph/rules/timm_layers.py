@@ -11,6 +11,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.ids import FROZEN, along, spread
 from rbprune.graph.layer_table import timm_kind
+from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
 from rbprune.graph.rules.elementwise import channelwise_module
@@ -50,7 +51,7 @@ def blur_pool(propagation: Propagation, node: fx.Node, module: nn.Module, x: Ten
         return propagation.refuse(node, (x,), "does not find the channels in dimension 1", Kind.WRONG_DIMENSION)
     if getattr(module, "channels", None) is not None:
         propagation.axis(str(node.target), "along", vector, ((f"{node.target}.filt", 0),))
-    return spread(vector, 1, node.meta["like"].shape)
+    return spread(vector, 1, info(node).result.shape)
 
 
 _TORCH_POINTWISE = (

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
+from rbprune.graph.node_info import info
 from rbprune.graph.tracing.module_widths import unnoticed
 from rbprune.graph.tracing.shapes import OnMeta, on_meta
 
@@ -102,11 +103,11 @@ class DecidingTracer(fx.Tracer):
 
 def _is_number(node: fx.Node) -> bool:
     """Whether it is a size, a shape, or arithmetic with nothing but these."""
-    known: bool | None = node.meta.get("number")
-    if known is None:
+    known = info(node)
+    if known.is_number is None:
         name = getattr(node.target, "__name__", str(node.target))
         asked = name in _QUESTIONS or (node.target is getattr and node.args[1] in ("shape", "ndim"))
         home = str(getattr(node.target, "__module__", ""))
         counted = node.op == "call_function" and home in _ARITHMETIC and bool(node.all_input_nodes)
-        known = node.meta["number"] = asked or (counted and all(map(_is_number, node.all_input_nodes)))
-    return known
+        known.is_number = asked or (counted and all(map(_is_number, node.all_input_nodes)))
+    return known.is_number

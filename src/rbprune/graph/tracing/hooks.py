@@ -14,6 +14,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.rules import register_rule
@@ -53,7 +54,8 @@ def passed(value: Any, name: str) -> Any:
 
 
 def _rule(propagation: Propagation, node: fx.Node, value: Any, name: str) -> Any:
-    return propagation.freeze_around(node, value, node.meta["hook"]) if "hook" in node.meta else value
+    reason = info(node).hook
+    return value if reason is None else propagation.freeze_around(node, value, reason)
 
 
 register_rule(passed, _rule)
@@ -67,7 +69,7 @@ def judge(propagation: Propagation, hooked: dict[str, Hooked]) -> None:
             for place, what in _try(each).items():
                 reason = Reason(Kind.FORWARD_HOOK, f"{name!r} ({kind}) has a forward hook that {what}")
                 for node in each.marks.get(place, ()):
-                    node.meta["hook"] = replace(reason, place=node.meta.get("where"))
+                    info(node).hook = replace(reason, place=info(node).source_line)
                 if place == "weights":
                     propagation.leave_whole(each.module, reason)
 
@@ -104,7 +106,7 @@ def _try(each: Hooked) -> dict[str, str]:
 
 
 def _numbers(node: fx.Node, like: Tensor) -> Any:
-    return tree_map_only(Tensor, lambda t: torch.randn(t.shape, device=like.device).to(like.dtype), node.meta["like"])
+    return tree_map_only(Tensor, lambda t: torch.randn(t.shape, device=like.device).to(like.dtype), info(node).result)
 
 
 def _same_objects(a: Any, b: Any) -> bool:

@@ -16,6 +16,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_map_only
 
 from rbprune.errors import ModelError, first_line
+from rbprune.graph.node_info import info
 from rbprune.graph.tracing.source_line import line_of
 
 Inside = list[tuple[nn.Module, torch.Size]]
@@ -23,7 +24,7 @@ Inside = list[tuple[nn.Module, torch.Size]]
 
 
 def note_shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> None:
-    """Put a tensor without values into ``meta["like"]`` of every node (a structure of them, where it returns one).
+    """Note the result of every node without its values (``NodeInfo.result``), and the layers that run inside of it.
 
     Tried in turn: the meta device (fast; fails for a forward that makes tensors on a device of its own), fake tensors,
     and, for a forward that looks at values, a real forward pass.
@@ -109,15 +110,15 @@ def _layers_noted(module: nn.Module | None) -> Iterator[Inside]:
 
 
 class _Noting(fx.Interpreter):
-    """Runs a graph and notes shapes, and in ``meta["inside"]`` which layers a module uses; ``at`` is where it is."""
+    """Runs a graph and notes results and the layers that a module uses; ``at`` is the node that it has come to."""
 
     at: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:
         self.at = n
-        with _layers_noted(self.fetch_attr(str(n.target)) if n.op == "call_module" else None) as n.meta["inside"]:
+        with _layers_noted(self.fetch_attr(str(n.target)) if n.op == "call_module" else None) as info(n).layers_inside:
             result = super().run_node(n)
-        n.meta["like"] = tree_map_only(Tensor, lambda t: torch.empty(t.shape, device="meta"), result)
+        info(n).result = tree_map_only(Tensor, lambda t: torch.empty(t.shape, device="meta"), result)
         return result
 
 

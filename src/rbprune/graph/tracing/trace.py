@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from rbprune.errors import ModelError, nearest
 from rbprune.graph.channel_graph import ChannelGraph
 from rbprune.graph.ids import FROZEN, compact
+from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.rules import carry, size_dependence
@@ -110,10 +111,10 @@ def _propagate(propagation: Propagation, graph: fx.Graph) -> None:
     env: dict[fx.Node, Any] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
-            env[node] = propagation.frozen_like(node.meta["like"])
+            env[node] = propagation.frozen_like(info(node).result)
             continue
         if node.op == "get_attr":
-            like = node.meta["like"]
+            like = info(node).result
             env[node] = parameter(propagation, node, like) if isinstance(like, Tensor) else like
             continue
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)

@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from rbprune.errors import UnprunableError, first_line
+from rbprune.graph.node_info import info
 from rbprune.graph.rules import is_layer
 from rbprune.graph.tracing.concrete_sizes import DecidingTracer
 from rbprune.graph.tracing.hooks import Hooked, passed
@@ -48,7 +49,7 @@ class _Tracer(DecidingTracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
-        node.meta["where"] = current_line()
+        info(node).source_line = current_line()
         return node
 
     def _input(self, number: int) -> Any:
@@ -82,7 +83,7 @@ class _Tracer(DecidingTracer):
                 args, kwargs = self._mark(path, "input", (args, kwargs))
             result = super().call_module(m, forward, args, kwargs)
             if path in self.leaves and isinstance(result, fx.Proxy):
-                result.node.meta["why"] = self.leaves[path]
+                info(result.node).failure = self.leaves[path]
             if each is not None:
                 to_node = lambda value: tree_map_only(fx.Proxy, lambda p: p.node, value)  # noqa: E731
                 each.args, each.kwargs, each.output = to_node(args), to_node(kwargs), to_node(result)
