@@ -271,32 +271,6 @@ def test_optimizer_state_follows() -> None:
     assert {id(p) for g in optimizer.param_groups for p in g["params"]} == {id(p) for p in model.parameters()}
 
 
-class Head(nn.Module):
-    """Widths that are no plain attributes."""
-
-    in_channels = 8
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.in_features, self.fc = 8, nn.Linear(8, 4)
-
-    @property
-    def out_features(self) -> int:
-        return self.fc.out_features
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(x)
-
-
-def test_widths_may_be_properties_and_classes_are_left_as_they_were() -> None:
-    model = Net(lambda n, x: n.h(n.a(x).mean((2, 3))).view(-1, n.h.out_features), a=conv(3, 8), h=Head())
-    graph = trace(model, torch.zeros(2, 3, 5, 5))
-    assert [site.name for site in graph.sites] == ["a"]
-    for kind in (nn.Conv2d, nn.Linear, Head):
-        assert "out_channels" not in vars(kind)
-        assert "num_features" not in vars(kind)
-
-
 @pytest.mark.parametrize("name", ["a", "norm", "deep", "act", "alias"])
 def test_whatever_is_kept_keeps_its_channels(name: str) -> None:
     modules = {"a": conv(3, 8), "norm": nn.BatchNorm2d(8), "deep": conv(8, 8, groups=8), "act": nn.ReLU()}

@@ -79,6 +79,13 @@ def torch_kind(module: nn.Module) -> LayerKind | None:
     return next((kind for kind in _of_torch if isinstance(module, kind.types)), None)
 
 
+def library_forward(kind: type[nn.Module]) -> Any:
+    """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
+    bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
+    nearest = next((base for base in bases if base.__module__.startswith("torch.")), None)
+    return getattr(nearest, "forward", None)
+
+
 def widths_of(module: nn.Module) -> Mapping[str, tuple[Role, ...]]:
     """The attributes of a module that count channels, each with the roles of the axes that it counts."""
     kind = _kind_with_widths(module)

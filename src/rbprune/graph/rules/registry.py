@@ -10,13 +10,12 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from rbprune.errors import ConfigError, ModelError
-from rbprune.graph.layer_table import LayerKind, Rule, teach_kind, timm_kind, torch_kind, user_kind
+from rbprune.graph.layer_table import LayerKind, Rule, library_forward, teach_kind, timm_kind, torch_kind, user_kind
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
 from rbprune.graph.rules import layers, shape, size_dependence
 from rbprune.graph.rules.tables import BY_NAME
-from rbprune.graph.rules.verify_custom_layers import library_forward, tried_rule
 from rbprune.graph.sites import Role
 from rbprune.graph.tracing.concrete_sizes import decided
 
@@ -58,7 +57,7 @@ _FOLLOW_COUNTS = (shape.reshape, shape.unflatten, shape.split, shape.expand)
 def _find(propagation: Propagation, node: fx.Node) -> tuple[Rule | None, tuple[Any, ...]]:
     if node.op == "call_module":
         module = propagation.modules[str(node.target)]
-        if own := _own_rule(module):
+        if own := own_rule(propagation, module):
             return own, (module,)
         if "forward" in vars(module) or type(module).forward is not library_forward(type(module)):
             return None, ()
@@ -73,19 +72,17 @@ def _find(propagation: Propagation, node: fx.Node) -> tuple[Rule | None, tuple[A
     return (BY_NAME.get(getattr(node.target, "__name__", "")) if trusted else None), ()
 
 
-def _own_rule(module: nn.Module) -> Rule | None:
-    """A rule that was taught for the module's class, one for a layer of timm, or one that was found by trying."""
+def own_rule(propagation: Propagation, module: nn.Module) -> Rule | None:
+    """A rule for a module that is not torch's own, so that nobody need look inside.
+
+    It was taught for the module's class, or is one for a layer of timm, or was found by cutting a copy of the layer.
+    """
     if taught := user_kind(module):
         return taught.rule
     if "forward" in vars(module):
         return None
     of_timm = timm_kind(module)
-    return of_timm.rule if of_timm else tried_rule(module)
-
-
-def is_layer(module: nn.Module) -> bool:
-    """Whether a module that is not torch's own has a rule, so that nobody need look inside."""
-    return _own_rule(module) is not None
+    return of_timm.rule if of_timm else propagation.verified.get(module)
 
 
 def carry(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) -> Any:

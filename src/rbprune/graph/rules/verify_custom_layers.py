@@ -7,41 +7,28 @@ kind, and the graph does not look inside.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from rbprune.graph.cutting.surgery import keep_positions
-from rbprune.graph.layer_table import set_width
+from rbprune.graph.layer_table import Rule, library_forward, set_width
 from rbprune.graph.rules.layers import convolution, linear
 from rbprune.graph.sites import Role
 
-Rule = Callable[..., Any]
-_judged: WeakKeyDictionary[nn.Module, Rule | None] = WeakKeyDictionary()
 
+def verify_custom_layers(model: nn.Module) -> dict[nn.Module, Rule]:
+    """The layers of a model that turn out to be like any other, each with its rule.
 
-def tried_rule(module: nn.Module) -> Rule | None:
-    """The rule that ``try_layers`` found for it."""
-    return _judged.get(module)
-
-
-def try_layers(model: nn.Module) -> None:
-    """Judge the layers of a model; to be called before its forward is followed, since theirs must run."""
-    for module in model.modules():
-        if isinstance(module, _ConvNd | nn.Linear) and _has_forward_of_its_own(module):
-            kind = linear if isinstance(module, nn.Linear) else convolution
-            _judged[module] = kind if _behaves(module) else None
-
-
-def library_forward(kind: type[nn.Module]) -> Any:
-    """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
-    bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
-    nearest = next((base for base in bases if base.__module__.startswith("torch.")), None)
-    return getattr(nearest, "forward", None)
+    To be called before the model's forward is followed, since theirs must run.
+    """
+    return {
+        module: linear if isinstance(module, nn.Linear) else convolution
+        for module in model.modules()
+        if isinstance(module, _ConvNd | nn.Linear) and _has_forward_of_its_own(module) and _behaves(module)
+    }
 
 
 def _has_forward_of_its_own(module: nn.Module) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.node_info import info
-from rbprune.graph.tracing.module_widths import unnoticed
+from rbprune.graph.tracing.module_widths import WidthReads
 from rbprune.graph.tracing.shapes import OnMeta, on_meta
 
 _QUESTIONS = ("size", "dim", "numel")
@@ -50,8 +50,9 @@ class DecidingTracer(fx.Tracer):
     running = False
     """Whether modules run, rather than being followed."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, width_reads: WidthReads, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.width_reads = width_reads
         self._results: dict[fx.Node, Any] = {}
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -91,7 +92,7 @@ class DecidingTracer(fx.Tracer):
         tensors = iter([leaf for leaf in tree_leaves(self.inputs) if isinstance(leaf, Tensor)])
         self.running = True
         try:
-            with unnoticed():
+            with self.width_reads.paused():
                 for node in list(self.graph.nodes):
                     given = on_meta(next(tensors)) if node.op == "placeholder" else None
                     if node not in self._results:

@@ -18,15 +18,15 @@ from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.rules import carry, size_dependence
 from rbprune.graph.rules.layers import parameter
-from rbprune.graph.rules.verify_custom_layers import try_layers
+from rbprune.graph.rules.verify_custom_layers import verify_custom_layers
 from rbprune.graph.sites import Site, collect
 from rbprune.graph.tracing.hooks import find_hooks, judge
-from rbprune.graph.tracing.module_widths import Reads, freeze_read, reads
+from rbprune.graph.tracing.module_widths import WidthReads, freeze_read_widths
 from rbprune.graph.tracing.preserve_model import untouched
 from rbprune.graph.tracing.residual import find_blocks
 from rbprune.graph.tracing.shapes import note_shapes
 from rbprune.graph.tracing.shared_tensors import freeze_bound
-from rbprune.graph.tracing.tracer import follow
+from rbprune.graph.tracing.tracer import trace_forward
 from rbprune.utils.inputs import arguments
 
 
@@ -44,13 +44,13 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     """
     _check(model, keep)
     propagation = Propagation(model, tuple(keep))
-    graphs, asked = _graphs(propagation, model, arguments(example_inputs))
+    graphs, width_reads = _graphs(propagation, model, arguments(example_inputs))
     for graph in graphs:
         _propagate(propagation, graph)
         if graph is graphs[0]:
             applied, fixed = dict(propagation.applied), dict(propagation.fixed)
     freeze_bound(propagation)
-    freeze_read(propagation, asked)
+    freeze_read_widths(propagation, width_reads)
     component = propagation.ids.components()
     sites = collect(propagation.axes.values(), component)
     blocks = _mark_residual(sites, propagation, component, graphs[0])
@@ -78,25 +78,23 @@ def _is_wrapper(model: nn.Module) -> bool:
     return type(model).__module__.startswith(("torch.nn.parallel", "torch._dynamo"))
 
 
-def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], Reads]:
+def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], WidthReads]:
     """The network in evaluation and, where it is another one (auxiliary heads), in training; the widths it reads."""
     found: list[fx.Graph] = []
-    asked: Reads = []
+    width_reads = WidthReads()
     tensors = tuple(value for value in tree_leaves(inputs) if isinstance(value, Tensor))
     propagation.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
     for training in (False, True):
         hooked = find_hooks(model)
         with untouched(model, training=training):
-            try_layers(model)
-            with reads(model) as noted:
-                graph = follow(model, inputs, hooked)
-            asked += noted
+            propagation.verified = verify_custom_layers(model)
+            graph = trace_forward(propagation, inputs, hooked, width_reads)
             if found and _text(graph) == _text(found[0]):
                 continue
             note_shapes(model, graph, tensors)
             judge(propagation, hooked)
             found.append(graph)
-    return found, asked
+    return found, width_reads
 
 
 def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from rbprune.errors import UnprunableError, first_line
 from rbprune.graph.node_info import info
-from rbprune.graph.rules import is_layer
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.rules import own_rule
 from rbprune.graph.tracing.concrete_sizes import DecidingTracer
 from rbprune.graph.tracing.hooks import Hooked, passed
+from rbprune.graph.tracing.module_widths import WidthReads
 from rbprune.graph.tracing.shapes import check_forward
 from rbprune.graph.tracing.source_line import current_line, line_of
 
@@ -30,10 +33,18 @@ class _Tracer(DecidingTracer):
     Tensors among the inputs are followed, all else in them (flags, None, defaults) is what it is.
     """
 
-    def __init__(self, inputs: Any, leaves: dict[str, str], hooked: dict[str, Hooked]) -> None:
-        super().__init__(autowrap_functions=_FACTORIES)
+    def __init__(
+        self,
+        propagation: Propagation,
+        inputs: Any,
+        leaves: dict[str, str],
+        hooked: dict[str, Hooked],
+        width_reads: WidthReads,
+    ) -> None:
+        super().__init__(width_reads, autowrap_functions=_FACTORIES)
         self._autowrap_search.append(torch)
-        self.inputs, self.leaves, self.hooked = inputs, leaves, hooked
+        self.propagation, self.inputs, self.leaves, self.hooked = propagation, inputs, leaves, hooked
+        self.thread = get_ident()
         self.path = [""]
         self.failed: tuple[Exception, list[str]] | None = None
 
@@ -56,7 +67,7 @@ class _Tracer(DecidingTracer):
         return self.create_proxy("placeholder", f"input_{number}", (), {})
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        if self.running:
+        if self.running or get_ident() != self.thread:
             return attr_val
         # per-channel buffers are followed like parameters; flags and counters are read, as control flow needs them
         self.proxy_buffer_attributes = (
@@ -65,14 +76,14 @@ class _Tracer(DecidingTracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if module_qualified_name in self.leaves or is_layer(m):
+        if module_qualified_name in self.leaves or own_rule(self.propagation, m):
             return True
         kind = next(base for base in type(m).__mro__ if base.__module__ != _PARAMETRIZED)
         library = kind.__module__.startswith(("torch.nn", "torch.ao.nn"))
         return library and not isinstance(m, nn.Sequential) and "forward" not in vars(m)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        if self.running:
+        if self.running or get_ident() != self.thread:  # fx sees the modules that run in any thread
             return forward(*args, **kwargs)
         depth = len(self.path)
         try:
@@ -105,15 +116,22 @@ class _Tracer(DecidingTracer):
         return tree_map_only(fx.Proxy, mark, values)
 
 
-def follow(model: nn.Module, inputs: Any, hooked: dict[str, Hooked]) -> fx.Graph:
-    """The graph of ``model.forward(*args, **kwargs)``, where inputs are (args, kwargs); fills in ``hooked``."""
+def trace_forward(
+    propagation: Propagation, inputs: Any, hooked: dict[str, Hooked], width_reads: WidthReads
+) -> fx.Graph:
+    """The graph of ``model.forward(*args, **kwargs)``, where inputs are (args, kwargs).
+
+    Fills in ``hooked``, and ``width_reads`` with the widths that the forward reads.
+    """
+    model = propagation.modules[""]
     leaves: dict[str, str] = {}
     while True:
-        tracer = _Tracer(inputs, leaves, hooked)
+        tracer = _Tracer(propagation, inputs, leaves, hooked, width_reads)
         for each in hooked.values():
             each.marks = {"input": [], "output": []}
         try:
-            graph = tracer.trace(model)
+            with width_reads.watching(model):
+                graph = tracer.trace(model)
             for node in graph.nodes:
                 node.meta.pop("is_wrapped", None)  # else a GraphModule tells fx, for good, to wrap torch.zeros
             return graph
