@@ -65,13 +65,13 @@ class IdSpace:
 
     def reasons(self) -> dict[int, Reason]:
         """For each frozen identity the first reason given for it (or for one it is connected to)."""
-        return self._told(self._reasons)
+        return self._first_told(self._reasons)
 
     def bonds(self) -> dict[int, Reason]:
         """For each identity that was merged with others the first bond told of it (or of one it is connected to)."""
-        return self._told(self._bonds)
+        return self._first_told(self._bonds)
 
-    def _told(self, notes: list[tuple[Tensor, Reason]]) -> dict[int, Reason]:
+    def _first_told(self, notes: list[tuple[Tensor, Reason]]) -> dict[int, Reason]:
         """For each identity the first note on it (or on one it is connected to)."""
         if not notes:
             return {}

@@ -10,6 +10,9 @@ from torch import fx, nn
 
 from rbprune.graph.reasons import Reason
 
+LayersInside = list[tuple[nn.Module, torch.Size]]
+"""Layers, each with the shape that holds the places where it is used: of its output, or of a transposed one's input."""
+
 
 @dataclass
 class NodeInfo:
@@ -19,11 +22,8 @@ class NodeInfo:
     """The line of the model's source that it comes from, as "file:line", where that is known."""
     result: Any = None
     """What it returns, with tensors of the right shape that have no values (on the meta device) in place of tensors."""
-    layers_inside: list[tuple[nn.Module, torch.Size]] = field(default_factory=list)
-    """Layers that run inside of it, each with the shape that holds the places where it is used.
-
-    That is the shape of its output, and for a transposed convolution of its input.
-    """
+    layers_inside: LayersInside = field(default_factory=list)
+    """Convolutions and linear layers that run inside of it."""
     failure: str | None = None
     """What stopped the trace of a module that cannot be followed."""
     hook: Reason | None = None

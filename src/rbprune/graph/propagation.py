@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rbprune.graph.ids import FROZEN, IdSpace
 from rbprune.graph.layer_table import Rule
+from rbprune.graph.markers import size_in_python
 from rbprune.graph.node_info import info
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.sites import Axis, Role
@@ -96,6 +97,8 @@ class Propagation:
         """A name for the operation that a person finds in the model's source."""
         if node.op == "call_module":
             return f"{node.target!r} ({type(self.modules[str(node.target)]).__name__})"
+        if node.target is size_in_python:
+            return "Python code"
         return getattr(node.target, "__name__", str(node.target))
 
     def reason(self, node: fx.Node, what: str, kind: Kind) -> Reason:

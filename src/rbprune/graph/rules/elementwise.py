@@ -40,7 +40,7 @@ def _space(propagation: Propagation, node: fx.Node, x: Tensor) -> int:
 
 
 def channelwise_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor, *args: Any) -> Any:
-    """The same as a module; one with a parameter per channel (PReLU) carries it along."""
+    """An activation or dropout as a module; one with a parameter per channel (PReLU) carries it along."""
     if isinstance(module, nn.PReLU) and module.num_parameters > 1:
         vector = along(x, 1)
         if vector is None:
@@ -54,7 +54,7 @@ def channelwise_module(propagation: Propagation, node: fx.Node, module: nn.Modul
 def over_dimension(
     propagation: Propagation, node: fx.Node, x: Tensor, dim: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """Softmax and the like: what they run over goes together, so they may not run over all channels."""
+    """Softmax and the like: the values that they run over go together, so they may not run over all channels."""
     if not isinstance(dim, int) or (varies(x, dim) and along(x, dim) is not None):
         return propagation.refuse(node, (x,), "runs over channels", Kind.MIXES_CHANNELS)
     propagation.ids.merge(x, x.narrow(dim, 0, 1), propagation.reason(node, "over channels", Kind.BOUND))
@@ -64,14 +64,14 @@ def over_dimension(
 def normalize(
     propagation: Propagation, node: fx.Node, x: Tensor, p: Any = 2.0, dim: Any = 1, *args: Any, **kwargs: Any
 ) -> Any:
-    """F.normalize, whose second argument is the norm."""
+    """F.normalize, whose second argument is the norm, and which runs over a dimension as softmax does."""
     return over_dimension(propagation, node, x, dim)
 
 
 def reduction(
     propagation: Propagation, node: fx.Node, x: Tensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Any:
-    """Sum and mean: what is added up is one channel."""
+    """Sum, mean, deviation: channels that are added up belong together."""
     if dim is None or kwargs.get("out") is not None:
         return propagation.refuse(node, (x,), "over all dimensions mixes channels", Kind.MIXES_CHANNELS)
     bond = propagation.reason(node, "over channels", Kind.BOUND)
@@ -84,11 +84,13 @@ def reduction(
 
 
 def binary(propagation: Propagation, node: fx.Node, x: Any, y: Any, **kwargs: Any) -> Any:
-    """Arithmetic of two activations makes the channels that meet one; a constant changes nothing."""
+    """Arithmetic of two activations: the channels that meet belong together; a constant changes nothing."""
     tensors = [v for v in (x, y) if isinstance(v, Tensor) and v.numel() > 1]
     if not tensors:
         like = info(node).result
-        return propagation.frozen_like(like) if isinstance(like, Tensor) else plain(propagation, node, x, y, **kwargs)
+        if isinstance(like, Tensor):
+            return propagation.frozen_like(like)
+        return plain_value(propagation, node, x, y, **kwargs)
     if len(tensors) == 1:
         return tensors[0].expand(info(node).result.shape)
     x, y = tensors
@@ -109,7 +111,7 @@ def binary(propagation: Propagation, node: fx.Node, x: Any, y: Any, **kwargs: An
     return result.expand(info(node).result.shape)
 
 
-def together(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+def all_together(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
     """where, lerp and the like: all the activations among the arguments meet."""
     result, *others = (v for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor) and v.numel() > 1)
     for other in others:
@@ -117,7 +119,7 @@ def together(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any)
     return result.expand(info(node).result.shape)
 
 
-def extreme(
+def max_or_min(
     propagation: Propagation, node: fx.Node, x: Any, y: Any = None, keepdim: bool = False, **kwargs: Any
 ) -> Any:
     """max and min: of two activations, of numbers, or along a dimension, where they return places as well."""
@@ -125,7 +127,7 @@ def extreme(
         return binary(propagation, node, x, y)
     dim = kwargs.get("dim", y)
     if not isinstance(x, Tensor) or not isinstance(dim, int):
-        return plain(propagation, node, *(v for v in (x, y) if v is not None), **kwargs)
+        return plain_value(propagation, node, *(v for v in (x, y) if v is not None), **kwargs)
     if varies(x, dim):
         return propagation.refuse(node, (x,), "runs over channels", Kind.MIXES_CHANNELS)
     found = reduction(propagation, node, x, dim, keepdim)
@@ -141,28 +143,29 @@ def norm(
     keepdim: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """A norm along dimensions: what is added up is one channel."""
+    """A norm along dimensions: channels that are added up belong together."""
     return reduction(propagation, node, x, dim, keepdim)
 
 
 def flip(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Turned round in space, channels stay what they are."""
+    """flip: turned round in space, channels stay what they are."""
     return _moved(propagation, node, x, (args, kwargs))
 
 
 def roll(propagation: Propagation, node: fx.Node, x: Tensor, shifts: Any, dims: Any = None) -> Any:
-    """The same for a shift; without dimensions it runs through the channels too."""
+    """roll: shifted in space, channels stay what they are; without dimensions the shift runs through channels too."""
     return _moved(propagation, node, x, range(x.dim()) if dims is None else dims)
 
 
 def _moved(propagation: Propagation, node: fx.Node, x: Tensor, dims: Any) -> Any:
+    """Values move along ``dims``, which may hold no channels."""
     if any(varies(x, dim) for dim in tree_leaves(dims)):
         return propagation.refuse(node, (x,), "moves channels", Kind.MIXES_CHANNELS)
     return x
 
 
 def freeze_partners(propagation: Propagation, node: fx.Node, x: Tensor, y: Tensor) -> bool:
-    """A channel that meets something frozen is frozen, with a reason of its own."""
+    """Freeze channels that meet something frozen, with a reason of their own; whether there were any."""
     x, y = compact(*torch.broadcast_tensors(x, y))
     met = (x == FROZEN) | (y == FROZEN)
     if not bool(met.any()):
@@ -172,13 +175,19 @@ def freeze_partners(propagation: Propagation, node: fx.Node, x: Tensor, y: Tenso
     return True
 
 
-def fixed(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+def seen_by_hook(propagation: Propagation, node: fx.Node, value: Any, module: str) -> Any:
+    """A value that a forward hook sees: it stays as it is where the hook was found to change it."""
+    reason = info(node).hook
+    return value if reason is None else propagation.freeze_around(node, value, reason)
+
+
+def new_tensor(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """A new tensor of a given size (x.new_zeros): it has nothing of x, and does not change with its channels."""
     return propagation.frozen_like(info(node).result)
 
 
-def plain(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
-    """Sizes and other numbers: computed as they are."""
+def plain_value(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+    """Sizes and other numbers are computed as they are."""
     if propagation.describe(node) not in _ASK and any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
         return propagation.refuse(node, (args, kwargs), "of activations has no channel rule", Kind.NO_RULE)
     return call(node, args, kwargs)
@@ -189,7 +198,7 @@ _ASK = ("size", "dim", "numel", "len", "getattr")
 
 
 def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
-    """The operation itself."""
+    """Run the operation of a node itself."""
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return node.target(*args, **kwargs)  # type: ignore[operator]

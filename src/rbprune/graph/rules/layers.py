@@ -15,7 +15,7 @@ from rbprune.graph.reasons import Kind, Reason
 
 
 def _source(propagation: Propagation, node: fx.Node, x: Tensor, dim: int) -> Tensor:
-    """The identities that a layer reads."""
+    """The identities that a layer reads along one dimension of its input."""
     vector = along(x, dim)
     if vector is None:
         propagation.freeze(node, x, "reads channels that are not in one dimension", Kind.WRONG_DIMENSION)
@@ -49,7 +49,7 @@ def _places(propagation: Propagation, shape: torch.Size, dim: int) -> int:
 
 
 def count_inside(propagation: Propagation, node: fx.Node) -> None:
-    """The layers of a module that cannot be followed compute all the same."""
+    """Count the layers of a module that cannot be followed: they compute all the same."""
     names = {id(module): name for name, module in reversed(propagation.modules.items())}
     for layer, shape in info(node).layers_inside:
         _count(propagation, names[id(layer)], shape, -1 if isinstance(layer, nn.Linear) else 1)
@@ -95,7 +95,7 @@ def convolution(propagation: Propagation, node: fx.Node, module: _ConvNd, x: Ten
 
 
 def _depthwise(propagation: Propagation, name: str, module: _ConvNd, source: Tensor) -> Tensor:
-    """One filter (or a few) for each channel: its outputs are the same channel still."""
+    """Depthwise: one filter (or a few) for each channel, so its outputs still belong to that channel."""
     carried = source.repeat_interleave(module.out_channels // module.in_channels)
     return propagation.axis(name, "along", carried, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
 
@@ -177,7 +177,7 @@ def functional_batch_norm(
 
 
 def group_norm(propagation: Propagation, node: fx.Node, module: nn.GroupNorm, x: Tensor) -> Any:
-    """A group's channels share statistics, so they go together or not at all."""
+    """Group normalisation: a group's channels share statistics, so they go together or not at all."""
     name = str(node.target)
     vector = along(x, 1)
     if vector is None or module.num_groups == 1:
@@ -193,7 +193,7 @@ def group_norm(propagation: Propagation, node: fx.Node, module: nn.GroupNorm, x:
 def layer_norm(
     propagation: Propagation, node: fx.Node, x: Tensor, normalized_shape: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Exact only where it does not run over channels."""
+    """F.layer_norm and nn.LayerNorm: exact only where they do not run over channels."""
     if any(varies(x, -1 - d) for d in range(len(tuple(normalized_shape)))):
         return propagation.refuse(
             node, (x,), "normalises over channels: one less changes the others", Kind.MIXES_CHANNELS

@@ -11,13 +11,13 @@ from torch.utils._pytree import tree_leaves
 
 from rbprune.errors import ConfigError, ModelError
 from rbprune.graph.layer_table import LayerKind, Rule, library_forward, teach_kind, timm_kind, torch_kind, user_kind
+from rbprune.graph.markers import size_in_python
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
-from rbprune.graph.rules import layers, shape, size_dependence
+from rbprune.graph.rules import layers, parts, shape, size_dependence
 from rbprune.graph.rules.tables import BY_NAME
 from rbprune.graph.sites import Role
-from rbprune.graph.tracing.concrete_sizes import decided
 
 _taught: dict[Any, Rule] = {}
 """Rules of the user's for functions and methods; those for module classes are in the table of layers."""
@@ -50,7 +50,7 @@ def register_rule(operation: Any, rule: Rule, *, widths: Mapping[str, Role | tup
         _taught[operation] = rule
 
 
-_FOLLOW_COUNTS = (shape.reshape, shape.unflatten, shape.split, shape.expand)
+_FOLLOW_SIZES = (shape.reshape, shape.unflatten, parts.split, shape.expand)
 """Rules that know what to do with a size that changes when channels go."""
 
 
@@ -85,16 +85,16 @@ def own_rule(propagation: Propagation, module: nn.Module) -> Rule | None:
     return of_timm.rule if of_timm else propagation.verified.get(module)
 
 
-def carry(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) -> Any:
+def apply_rule(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) -> Any:
     """The identities of a node's result."""
     rule, extra = _find(propagation, node)
-    size_dependence.note(propagation, node, args)
+    size_dependence.note_size(propagation, node, args)
     like = info(node).result
     computes = any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs, like)))
-    if node.target in (torch._assert, decided):
-        size_dependence.settle(propagation, node)
-    elif computes and rule not in _FOLLOW_COUNTS:
-        size_dependence.freeze(propagation, node, size_dependence.used(propagation, node))
+    if node.target in (torch._assert, size_in_python):
+        size_dependence.preserve_decision(propagation, node)
+    elif computes and rule not in _FOLLOW_SIZES:
+        size_dependence.freeze_counted(propagation, node, size_dependence.counted_by_arguments(propagation, node))
     if rule is None:
         layers.count_inside(propagation, node)
         if failure := info(node).failure:
@@ -108,7 +108,7 @@ def carry(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) -> An
     try:
         result = rule(propagation, node, *extra, *args, **kwargs)
     except Exception:
-        size_dependence.freeze(propagation, node, size_dependence.used(propagation, node))
+        size_dependence.freeze_counted(propagation, node, size_dependence.counted_by_arguments(propagation, node))
         raise
     if node.op == "call_module" and (reason := propagation.kept(str(node.target))):
         for leaf in tree_leaves(result):

@@ -1,4 +1,4 @@
-"""Convolutions and linear layers with a forward of their own (padding, scaling, ...), judged by trying.
+"""Convolutions and linear layers with a forward of their own (padding, scaling, ...), verified by cutting them.
 
 A copy is cut; where it then computes what the whole one computes without those channels, the layer has the rule of its
 kind, and the graph does not look inside.
@@ -27,16 +27,18 @@ def verify_custom_layers(model: nn.Module) -> dict[nn.Module, Rule]:
     return {
         module: linear if isinstance(module, nn.Linear) else convolution
         for module in model.modules()
-        if isinstance(module, _ConvNd | nn.Linear) and _has_forward_of_its_own(module) and _behaves(module)
+        if isinstance(module, _ConvNd | nn.Linear) and _has_forward_of_its_own(module) and _can_be_cut(module)
     }
 
 
 def _has_forward_of_its_own(module: nn.Module) -> bool:
+    """Whether its class computes something of its own from nothing but a weight and a bias."""
     plain = set(module._parameters) == {"weight", "bias"} and not module._buffers and not module._modules
     return "forward" not in vars(module) and type(module).forward is not library_forward(type(module)) and plain
 
 
-def _behaves(module: Any) -> bool:
+def _can_be_cut(module: Any) -> bool:
+    """Whether copies of the layer, cut, compute what it computes, in evaluation and in training."""
     depthwise = isinstance(module, _ConvNd) and module.groups > 1 and module.groups == module.in_channels
     transposed = isinstance(module, _ConvTransposeNd)
     if isinstance(module, _ConvNd) and (transposed or (module.groups > 1 and not depthwise)):
@@ -68,6 +70,7 @@ def _equals_its_cut(module: Any, training: bool, depthwise: bool) -> bool:
 
 
 def _example(layer: Any) -> Tensor:
+    """A random input that the layer accepts."""
     if isinstance(layer, nn.Linear):
         return torch.randn(2, layer.in_features, dtype=torch.float64)
     space = [2 * d * k for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
@@ -75,6 +78,7 @@ def _example(layer: Any) -> Tensor:
 
 
 def _run(layer: nn.Module, x: Tensor) -> Tensor:
+    """The layer's output, with the same random numbers at every call."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         result: Tensor = layer(x)

@@ -19,7 +19,7 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 
 
 @contextmanager
-def untouched(model: nn.Module, *, training: bool) -> Iterator[None]:
+def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Inside: no gradients, no hooks, every module in that mode. Afterwards everything is as before, also after errors.
 
     One thread at a time is inside: random states, and what torch.fx changes while it traces, are the whole process's.
@@ -28,7 +28,7 @@ def untouched(model: nn.Module, *, training: bool) -> Iterator[None]:
     saved, since nothing that runs inside computes with real parameters.
 
     >>> model = nn.Sequential(nn.Dropout())
-    >>> with untouched(model, training=False):
+    >>> with preserve_model(model, training=False):
     ...     model[0].training, model.extra = False, 1
     >>> model[0].training, hasattr(model, "extra")
     (True, False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rbprune.graph.cutting.surgery import computed_by, find_tensor, stored
+from rbprune.graph.cutting.surgery import find_tensor, makers_of_computed, stored_tensors
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.sites import Axis
 
 
-def freeze_bound(propagation: Propagation) -> None:
+def freeze_shared_tensors(propagation: Propagation) -> None:
     """Freeze axes along tensors that are shared, computed, used twice, or used by something without a rule."""
     model = propagation.modules[""]
     uncuttable = {**propagation.uncuttable, **_shared(propagation)}
@@ -17,9 +17,9 @@ def freeze_bound(propagation: Propagation) -> None:
         for name, dim in axis.tensors:
             if find_tensor(model, name)[2] is None:
                 continue
-            tensors = stored(model, name, plain=name == axis.owner)
+            tensors = stored_tensors(model, name, plain=name == axis.owner)
             if not tensors:
-                text = f"{name!r} is computed by {computed_by(model, name)}"
+                text = f"{name!r} is computed by {makers_of_computed(model, name)}"
                 propagation.ids.freeze(axis.ids, Reason(Kind.COMPUTED, text))
             for tensor in tensors:
                 if id(tensor) in uncuttable:

@@ -16,16 +16,16 @@ from rbprune.graph.ids import FROZEN, compact
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
-from rbprune.graph.rules import carry, size_dependence
+from rbprune.graph.rules import apply_rule, size_dependence
 from rbprune.graph.rules.layers import parameter
 from rbprune.graph.rules.verify_custom_layers import verify_custom_layers
-from rbprune.graph.sites import Site, collect
-from rbprune.graph.tracing.hooks import find_hooks, judge
+from rbprune.graph.sites import Site, collect_sites
+from rbprune.graph.tracing.hooks import find_hooked_modules, note_hook_effects
 from rbprune.graph.tracing.module_widths import WidthReads, freeze_read_widths
-from rbprune.graph.tracing.preserve_model import untouched
+from rbprune.graph.tracing.preserve_model import preserve_model
 from rbprune.graph.tracing.residual import find_blocks
 from rbprune.graph.tracing.shapes import note_shapes
-from rbprune.graph.tracing.shared_tensors import freeze_bound
+from rbprune.graph.tracing.shared_tensors import freeze_shared_tensors
 from rbprune.graph.tracing.tracer import trace_forward
 from rbprune.utils.inputs import arguments
 
@@ -42,23 +42,23 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     >>> [(site.name, site.channels, site.consumers) for site in graph.sites]
     [('0', 3, ['2'])]
     """
-    _check(model, keep)
+    _check_traceable(model, keep)
     propagation = Propagation(model, tuple(keep))
     graphs, width_reads = _graphs(propagation, model, arguments(example_inputs))
     for graph in graphs:
         _propagate(propagation, graph)
         if graph is graphs[0]:
             applied, fixed = dict(propagation.applied), dict(propagation.fixed)
-    freeze_bound(propagation)
+    freeze_shared_tensors(propagation)
     freeze_read_widths(propagation, width_reads)
     component = propagation.ids.components()
-    sites = collect(propagation.axes.values(), component)
+    sites = collect_sites(propagation.axes.values(), component)
     blocks = _mark_residual(sites, propagation, component, graphs[0])
-    frozen, axes = _frozen(propagation, sites), list(propagation.axes.values())
+    frozen, axes = _why_frozen(propagation, sites), list(propagation.axes.values())
     return ChannelGraph(model, sites, frozen, axes, applied, fixed, blocks, example_inputs)
 
 
-def _check(model: nn.Module, keep: Sequence[str]) -> None:
+def _check_traceable(model: nn.Module, keep: Sequence[str]) -> None:
     inside = next((name for name in ("_orig_mod", "module") if name in model._modules and _is_wrapper(model)), None)
     if inside:
         raise ModelError(
@@ -85,19 +85,19 @@ def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[li
     tensors = tuple(value for value in tree_leaves(inputs) if isinstance(value, Tensor))
     propagation.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
     for training in (False, True):
-        hooked = find_hooks(model)
-        with untouched(model, training=training):
+        hooked = find_hooked_modules(model)
+        with preserve_model(model, training=training):
             propagation.verified = verify_custom_layers(model)
             graph = trace_forward(propagation, inputs, hooked, width_reads)
-            if found and _text(graph) == _text(found[0]):
+            if found and _signature(graph) == _signature(found[0]):
                 continue
             note_shapes(model, graph, tensors)
-            judge(propagation, hooked)
+            note_hook_effects(propagation, hooked)
             found.append(graph)
     return found, width_reads
 
 
-def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:
+def _signature(graph: fx.Graph) -> list[tuple[Any, ...]]:
     """What a graph does; whether dropout is told that it trains makes no other network."""
     return [
         (n.op, str(n.target), str(n.args), str({k: v for k, v in n.kwargs.items() if k != "training"}))
@@ -106,6 +106,7 @@ def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:
 
 
 def _propagate(propagation: Propagation, graph: fx.Graph) -> None:
+    """Send identities through every operation of a graph, from the inputs to the outputs."""
     env: dict[fx.Node, Any] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -120,17 +121,17 @@ def _propagate(propagation: Propagation, graph: fx.Graph) -> None:
             for ids in tree_leaves(args):
                 if isinstance(ids, Tensor):
                     propagation.ids.freeze(ids, Reason(Kind.OUTPUT, "the network's output"))
-            size_dependence.freeze(propagation, node, size_dependence.used(propagation, node))
+            size_dependence.freeze_counted(propagation, node, size_dependence.counted_by_arguments(propagation, node))
             continue
         try:
-            env[node] = carry(propagation, node, args, kwargs)
+            env[node] = apply_rule(propagation, node, args, kwargs)
         except (TypeError, IndexError, RuntimeError, ValueError, AttributeError):
             # a rule that does not understand its arguments knows nothing about the operation
             env[node] = propagation.refuse(node, (args, kwargs), "is called in a way without a rule", Kind.NO_RULE)
 
 
-def _frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason]:
-    """Why some or all outputs of a layer stay, or all of it."""
+def _why_frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason]:
+    """The layers of which outputs stay, some or all, each with the first reason for that."""
     reasons, bonds = propagation.ids.reasons(), propagation.ids.bonds()
     covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
     frozen = {}
@@ -140,7 +141,7 @@ def _frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason]:
             if reason is None and bool((axis.ids == FROZEN).any()):
                 reason = Reason(Kind.MEETS_FIXED, "it carries channels that cannot be removed")
             if reason is None and owner not in covered:
-                reason = _bound(next((bonds[i] for i in axis.ids.tolist() if i in bonds), None))
+                reason = _bound_by(next((bonds[i] for i in axis.ids.tolist() if i in bonds), None))
             if reason is not None:
                 frozen[owner] = reason
     for name, module in propagation.modules.items():
@@ -154,7 +155,7 @@ _NOT_SEEN = Reason(
 )
 
 
-def _bound(bond: Reason | None) -> Reason:
+def _bound_by(bond: Reason | None) -> Reason:
     """Why none of a layer's channels can go: ``bond`` is what binds them to each other, where something told it."""
     by, place = (bond.text, bond.place) if bond else ("sizes written into the model", None)
     return Reason(Kind.BOUND, f"its channels are bound to each other by {by}, so none can go alone", place)
