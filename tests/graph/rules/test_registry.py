@@ -15,7 +15,7 @@ from rbprune.errors import ConfigError, ModelError
 from rbprune.graph.ids import along, spread
 from rbprune.graph.layer_table import Rule
 from rbprune.graph.propagation import Propagation
-from tests.graph.operations import Net, conv
+from tests.graph.operations import Net, Refusal, check_refused, conv
 from tests.networks import check_cut, random_drop
 
 
@@ -148,3 +148,33 @@ def test_a_rule_that_makes_another_shape_is_not_trusted() -> None:
     graph = trace(nn.Sequential(conv(3, 6), Odd(), conv(6, 2)), torch.zeros(2, 3, 5, 5))
     assert graph.sites == []
     assert "'1' (Odd) is called in a way without a rule" in str(graph.frozen["0"])
+
+
+REFUSED: dict[str, Refusal] = {
+    "matrix product": (
+        lambda: Net(lambda n, x: n.b(torch.matmul(n.a(x), n.a(x).transpose(2, 3))), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "matmul has no channel rule",
+    ),
+    "sorted": (
+        lambda: Net(lambda n, x: n.b(torch.sort(n.a(x), 1)[0]), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "sort has no channel rule",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_exact_is_frozen_with_the_line(name: str) -> None:
+    check_refused(*REFUSED[name])
+
+
+def test_a_module_with_control_flow_is_left_alone_and_the_rest_pruned() -> None:
+    class Moody(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    model = nn.Sequential(conv(3, 6), nn.ReLU(), conv(6, 5), Moody(), conv(5, 4), nn.ReLU(), conv(4, 2))
+    graph = trace(model, torch.zeros(2, 3, 5, 5))
+    assert [site.name for site in graph.sites] == ["0", "4"]
+    assert "'3' (Moody) has no channel rule" in str(graph.frozen["2"])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rbprune import trace
 from rbprune.graph.tracing.module_widths import WidthReads
 from tests.graph.hostile import same, snapshot
-from tests.graph.operations import Net, conv
+from tests.graph.operations import Case, Net, check_operation, conv
 
 
 class Head(nn.Module):
@@ -42,6 +42,41 @@ def test_widths_may_be_properties_and_classes_are_left_as_they_were() -> None:
     for kind in (nn.Conv2d, nn.Linear, Head):
         assert "out_channels" not in vars(kind)
         assert "num_features" not in vars(kind)
+
+
+NETS: dict[str, Case] = {
+    "scaled by a width": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(n.a(x) / n.a.out_channels**0.5).relu()), a=conv(3, 6), b=conv(6, 5), c=conv(5, 2)
+        ),
+        (3, 5, 5),
+        {"b": 5},
+    ),
+    "scaled by the width it reads": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(n.a(x) * n.b.in_channels**-0.5).relu()), a=conv(3, 6), b=conv(6, 5), c=conv(5, 2)
+        ),
+        (3, 5, 5),
+        {"b": 5},
+    ),
+    "scaled by normalised features": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(n.norm(n.a(x)) / n.norm.num_features).relu()),
+            a=conv(3, 6),
+            norm=nn.BatchNorm2d(6),
+            b=conv(6, 5),
+            c=conv(5, 2),
+        ),
+        (3, 5, 5),
+        {"b": 5},
+    ),
+}
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("name", NETS)
+def test_masked_equals_removed(name: str, training: bool) -> None:
+    check_operation(*NETS[name], training)
 
 
 def kept(forward: Callable[[Net, Tensor], Any]) -> bool:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rbprune import trace
+from tests.graph.hostile import check_exact, image, same, snapshot
+from tests.graph.operations import conv
 from tests.networks import scramble
-
-from .hostile import check_exact, image, same, snapshot
-from .operations import conv
 
 
 def logs(log: list[float]) -> Callable[..., None]:
