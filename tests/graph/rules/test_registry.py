@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,10 +42,7 @@ def rule(propagation: Propagation, node: fx.Node, module: Transposed, x: Tensor)
     read = along(x, -1)
     assert read is not None
     propagation.axis(name, "in", read, ((f"{name}.kernel", 0),))
-    known = propagation.axes.get((name, "out"))
-    made = known.ids if known else propagation.ids.fresh(module.n_out)
-    propagation.axis(name, "out", made, ((f"{name}.kernel", 1),))
-    propagation.makers.setdefault(name, node)
+    made = propagation.axis(name, "out", propagation.ids.fresh(module.n_out), ((f"{name}.kernel", 1),))
     pairs = made.view(-1, 2)
     propagation.ids.merge(pairs, pairs[:, :1])
     return spread(made, -1, (*x.shape[:-1], module.n_out))
@@ -76,6 +75,19 @@ def test_a_taught_layer_is_cut_exactly_and_its_widths_follow() -> None:
         assert (first.n_in, first.n_out, first.n_pairs) == (4, left[0], left[0] // 2)
         assert (second.n_in, second.n_out, second.n_pairs) == (left[0], left[1], left[1] // 2)
         assert torch.equal(pruned(x), model(x))
+
+
+def test_the_layer_of_the_documentation_is_cut_exactly() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "graph.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"torch": torch, "rbprune": rbprune}
+    exec(compile(block, "docs/graph.md", "exec"), names)
+    model = nn.Sequential(names["Mix"](4, 8), nn.Tanh(), names["Mix"](8, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+    x = torch.randn(5, 4, dtype=torch.float64)
+    graph = trace(model, x)
+    assert {site.name: site.channels for site in graph.sites} == {"0": 8, "2": 6}
+    check_cut(graph, {"0": [1, 5], "2": [0]}, x)
+    assert [(layer.n_in, layer.n_out) for layer in (model[0], model[2])] == [(4, 6), (6, 5)]
 
 
 def test_a_taught_width_that_the_forward_reads_stays() -> None:

@@ -170,7 +170,7 @@ def _mark_residual(sites: list[Site], propagation: Propagation, component: Tenso
     for site in sites:
         out = next(part for part in site.parts if part.role == "out")
         channel = int(component[propagation.axes[out.owner, "out"].ids[out.positions[0, 0]]])
-        block = next((b for b in blocks if propagation.makers[out.owner] in b.nodes), None)
+        block = next((b for b in blocks if propagation.makers.get(out.owner) in b.nodes), None)
         if channel in summed:
             site.residual = "sum"
         elif block is not None:
