@@ -74,7 +74,7 @@ def left_alone(model: nn.Module, graph: ChannelGraph) -> dict[str, str]:
     """Convolutions that belong to no site, each with its reason."""
     covered = {part.owner for site in graph.sites for part in site.parts}
     missing = [n for n, m in model.named_modules() if isinstance(m, _ConvNd) and n not in covered]
-    return {name: graph.frozen[name] for name in missing}
+    return {name: str(graph.frozen[name]) for name in missing}
 
 
 def check_cut(graph: ChannelGraph, drop: dict[str, list[int]], x: Tensor) -> Plan:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbprune import trace
-from rbprune.graph.reasons import with_remedy
+from rbprune.graph.reasons import REMEDIES, Kind, Reason
 
 from .operations import Net, conv
 
@@ -99,9 +99,33 @@ def test_each_reason_is_given(reason: str) -> None:
     model = Net(forward, **{"a": conv(3, 6), "b": conv(6, 2), "c": conv(3, 6), **modules})
     graph = trace(model, torch.zeros(2, 3, 6, 6), keep=["a"] if "keep=" in reason else [])
     assert not any(site.name.startswith("a") for site in graph.sites)
-    assert reason in next(text for name, text in graph.frozen.items() if name.startswith("a"))
+    assert reason in str(next(why for name, why in graph.frozen.items() if name.startswith("a")))
 
 
-def test_a_remedy_is_found_by_the_reason_not_by_the_path_of_the_source() -> None:
-    assert with_remedy("max runs over channels", "/rules/net.py:3") == "max runs over channels (/rules/net.py:3)"
-    assert with_remedy("op has no channel rule", "net.py:3").startswith("op has no channel rule (net.py:3); teach it: ")
+def test_a_remedy_follows_from_the_kind_not_from_words_in_the_text_or_the_path() -> None:
+    reason = Reason(Kind.MIXES_CHANNELS, "'a rule' is shared with what writes into it", "/rules/net.py:3")
+    assert reason.remedy is None
+    assert str(reason) == "'a rule' is shared with what writes into it (/rules/net.py:3)"
+    taught = Reason(Kind.NO_RULE, "op has no channel rule", "net.py:3")
+    assert str(taught) == f"op has no channel rule (net.py:3); {REMEDIES[Kind.NO_RULE]}"
+    assert REMEDIES[Kind.NO_RULE].startswith("teach it: ")
+
+
+@pytest.mark.parametrize("name", ["rule", "forward hook", "writes into"])
+def test_a_module_named_like_a_reason_gets_no_remedy_for_it(name: str) -> None:
+    model = nn.Sequential()
+    model.add_module("a", conv(3, 6))
+    model.add_module(name, nn.GroupNorm(1, 6))
+    model.add_module("b", conv(6, 2))
+    reason = trace(model, torch.zeros(2, 3, 6, 6)).frozen["a"]
+    assert reason.kind is Kind.MIXES_CHANNELS
+    assert str(reason) == f"'{name}' (GroupNorm) normalises over channels: one less changes the others"
+
+
+def test_a_reason_holds_kind_text_and_place() -> None:
+    model = Net(lambda n, x: n.b(n.a(x)[:, :3]), a=conv(3, 6), b=conv(3, 2))
+    graph = trace(model, torch.zeros(2, 3, 6, 6))
+    assert graph.frozen["a"].kind is Kind.SELECTED_BY_POSITION
+    assert graph.frozen["a"].text == "getitem selects channels by position"
+    assert str(graph.frozen["a"].place).rpartition(":")[0] == __file__
+    assert graph.frozen["b"] == Reason(Kind.OUTPUT, "the network's output")

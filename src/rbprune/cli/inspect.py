@@ -34,7 +34,8 @@ def inspect(model: str, *, input: Input = None, json: Json = False) -> None:
         for site in graph.sites
     ]
     if json:
-        print(dumps({"macs": total, "params": graph.params(), "sites": rows, "frozen": graph.frozen}, indent=2))
+        frozen = {name: str(reason) for name, reason in graph.frozen.items()}
+        print(dumps({"macs": total, "params": graph.params(), "sites": rows, "frozen": frozen}, indent=2))
         return
     table = Table(title=f"{model}: {total / 1e6:,.1f} M MACs, {graph.params() / 1e6:,.2f} M weights")
     for heading, justify in (("site", "left"), ("channels", "right"), ("consumers", "left"), ("residual", "left")):

@@ -13,7 +13,9 @@ from torch.nn.modules.conv import _ConvNd
 from rbprune.errors import ModelError, UnprunableError, nearest
 from rbprune.graph.cost import MACS, PARAMS, LayerCost
 from rbprune.graph.cutting.plan import Plan
-from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply, set_width
+from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply
+from rbprune.graph.layer_table import set_width
+from rbprune.graph.reasons import Reason
 from rbprune.graph.sites import Axis, Part, Role, Site
 
 
@@ -24,7 +26,7 @@ class ChannelGraph:
         self,
         model: nn.Module,
         sites: list[Site],
-        frozen: dict[str, str],
+        frozen: dict[str, Reason],
         axes: list[Axis],
         applied: dict[str, int],
         fixed: dict[str, tuple[int, int, str]],

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rbprune.graph.reasons import Reason
+
 FROZEN = 0
 """The identity of everything that may not be removed; whatever is merged with it is frozen too."""
 
@@ -21,16 +23,16 @@ class IdSpace:
     def __init__(self) -> None:
         self._next = 1
         self._pairs: list[Tensor] = []
-        self._reasons: list[tuple[Tensor, str]] = []
-        self._bonds: list[tuple[Tensor, str]] = []
+        self._reasons: list[tuple[Tensor, Reason]] = []
+        self._bonds: list[tuple[Tensor, Reason]] = []
 
     def fresh(self, count: int) -> Tensor:
         """``count`` new identities."""
         start, self._next = self._next, self._next + count
         return torch.arange(start, self._next)
 
-    def merge(self, a: Tensor, b: Tensor, bond: str | None = None) -> None:
-        """Identities that meet in one value are one channel; ``bond`` tells what made them so."""
+    def merge(self, a: Tensor, b: Tensor, bond: Reason | None = None) -> None:
+        """Identities that meet in one value belong to one channel; ``bond`` tells what made them meet."""
         a, b = compact(*torch.broadcast_tensors(a, b))
         different = a != b
         if bool(different.any()):
@@ -39,7 +41,7 @@ class IdSpace:
             if bond is not None:
                 self._bonds.append((self._pairs[-1].flatten(), bond))
 
-    def freeze(self, ids: Tensor, reason: str) -> None:
+    def freeze(self, ids: Tensor, reason: Reason) -> None:
         """These identities may not be removed."""
         ids = torch.unique(compact(ids)[0])
         ids = ids[ids != FROZEN]
@@ -61,23 +63,23 @@ class IdSpace:
                 return label
             label = new
 
-    def reasons(self) -> dict[int, str]:
+    def reasons(self) -> dict[int, Reason]:
         """For each frozen identity the first reason given for it (or for one it is connected to)."""
-        return self._told(self._reasons)
+        return self._first_told(self._reasons)
 
-    def bonds(self) -> dict[int, str]:
+    def bonds(self) -> dict[int, Reason]:
         """For each identity that was merged with others the first bond told of it (or of one it is connected to)."""
-        return self._told(self._bonds)
+        return self._first_told(self._bonds)
 
-    def _told(self, notes: list[tuple[Tensor, str]]) -> dict[int, str]:
+    def _first_told(self, notes: list[tuple[Tensor, Reason]]) -> dict[int, Reason]:
         """For each identity the first note on it (or on one it is connected to)."""
         if not notes:
             return {}
         label = self._unfrozen_components()
-        found: dict[int, str] = {}
-        for ids, text in notes:
+        found: dict[int, Reason] = {}
+        for ids, reason in notes:
             for component in torch.unique(label[ids]).tolist():
-                found.setdefault(component, text)
+                found.setdefault(component, reason)
         return {i: found[c] for i, c in enumerate(label.tolist()) if c in found}
 
     def _unfrozen_components(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""One walk over a traced network with identities in place of activations."""
+"""Channel identities on their way through a traced network, in place of activations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rbprune.graph.ids import FROZEN, IdSpace
-from rbprune.graph.reasons import with_remedy
+from rbprune.graph.layer_table import Rule
+from rbprune.graph.markers import size_in_python
+from rbprune.graph.node_info import info
+from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.sites import Axis, Role
 
 
-class Walk:
+class Propagation:
     """What the rules of operations write into: identities, axes, sums, reasons."""
 
     def __init__(self, model: nn.Module, keep: tuple[str, ...] = ()) -> None:
@@ -23,44 +26,58 @@ class Walk:
         self.ids = IdSpace()
         self.axes: dict[tuple[str, Role], Axis] = {}
         self.makers: dict[str, fx.Node] = {}
+        """The node of each layer that makes channels."""
         self.applied: dict[str, int] = {}
         """At how many places each weighted layer is used for one example."""
         self.fixed: dict[str, tuple[int, int, str]] = {}
         """MACs for one example, weights and kind of layers whose weight is computed, so that no cut reaches them."""
         self.batch = 1
         """Examples in the input that is followed."""
-        self.bound: dict[int, str] = {}
+        self.uncuttable: dict[int, Reason] = {}
         """Tensors (by id) that something without a rule uses, each with the reason."""
-        self.counts: dict[fx.Node, Any] = {}
-        """For each number that is a size, the channels it counts (see rules/counts.py)."""
+        self.counted: dict[fx.Node, Any] = {}
+        """For each number that is a size, the channels it counts (see rules/size_dependence.py)."""
+        self.verified: dict[nn.Module, Rule] = {}
+        """Layers with a forward of their own that were found to be like any other, each with its rule."""
         self.sums: list[tuple[fx.Node, fx.Node, fx.Node, Tensor]] = []
+        """Sums of two activations: the node, its two sources and the identities of the result."""
 
     def frozen_like(self, like: Any) -> Any:
         """Frozen identities in the structure of an operation's result."""
         return tree_map_only(Tensor, lambda t: torch.full((), FROZEN).expand(t.shape), like)
 
-    def refuse(self, node: fx.Node, args: Any, reason: str) -> Any:
-        """Freeze whatever the operation reads, and its result."""
-        placed = self.place(node, reason)
+    def refuse(self, node: fx.Node, args: Any, what: str, kind: Kind = Kind.NOT_SUPPORTED) -> Any:
+        """Freeze whatever the operation reads, and its result; returns the identities of that.
+
+        ``what`` says, after the operation's name, what it does that channels must stay for.
+        """
+        return self.freeze_around(node, args, self.reason(node, what, kind))
+
+    def freeze_around(self, node: fx.Node, args: Any, reason: Reason) -> Any:
+        """Freeze whatever the operation reads, the tensors that it uses, and its result; returns its identities."""
         for leaf in tree_leaves(args):
             if isinstance(leaf, Tensor):
-                self.ids.freeze(leaf, placed)
+                self.ids.freeze(leaf, reason)
         if node.op == "call_module":
-            self.bind(self.modules[str(node.target)], placed)
+            self.leave_whole(self.modules[str(node.target)], reason)
         for source in node.all_input_nodes:
             if source.op == "get_attr":
-                self.bind_value(str(source.target), placed)
-        return self.frozen_like(node.meta["like"])
+                self.leave_tensor_whole(str(source.target), reason)
+        return self.frozen_like(info(node).result)
 
-    def bind(self, module: nn.Module, reason: str) -> None:
+    def freeze(self, node: fx.Node, ids: Tensor, what: str, kind: Kind) -> None:
+        """Freeze identities for what an operation does, told after its name."""
+        self.ids.freeze(ids, self.reason(node, what, kind))
+
+    def leave_whole(self, module: nn.Module, reason: Reason) -> None:
         """Nothing may be cut from the tensors of a module."""
         for tensor in (*module.parameters(), *module.buffers()):
-            self.bound.setdefault(id(tensor), reason)
+            self.uncuttable.setdefault(id(tensor), reason)
 
-    def bind_value(self, name: str, reason: str) -> None:
+    def leave_tensor_whole(self, name: str, reason: Reason) -> None:
         """Nothing may be cut from one parameter or buffer."""
         path, _, leaf = name.rpartition(".")
-        self.bound.setdefault(id(getattr(self.modules[path], leaf, None)), reason)
+        self.uncuttable.setdefault(id(getattr(self.modules[path], leaf, None)), reason)
 
     def axis(self, owner: str, role: Role, vector: Tensor, tensors: tuple[tuple[str, int], ...] = ()) -> Tensor:
         """Note that ``vector`` lies on an axis of ``owner``; one that is used twice has one axis."""
@@ -69,21 +86,21 @@ class Walk:
             self.ids.merge(known.ids, vector)
         return known.ids
 
-    def kept(self, name: str) -> bool:
-        """Whether the user asked for the outputs of a module, by whichever of its names, to stay."""
+    def kept(self, name: str) -> Reason | None:
+        """The reason why a module's outputs stay if the user asked for that, by whichever of its names; else None."""
         holder = name if name in self.modules else name.rpartition(".")[0]
-        return bool(self.keep) and id(self.modules[holder]) in self._kept
-
-    def keeps(self, name: str) -> str:
-        """The reason for that."""
-        return f"{name!r} is kept by keep={list(self.keep)}"
+        if not self.keep or id(self.modules[holder]) not in self._kept:
+            return None
+        return Reason(Kind.KEPT_BY_USER, f"{name!r} is kept by keep={list(self.keep)}")
 
     def describe(self, node: fx.Node) -> str:
         """A name for the operation that a person finds in the model's source."""
         if node.op == "call_module":
             return f"{node.target!r} ({type(self.modules[str(node.target)]).__name__})"
+        if node.target is size_in_python:
+            return "Python code"
         return getattr(node.target, "__name__", str(node.target))
 
-    def place(self, node: fx.Node, reason: str) -> str:
-        """A reason with the line of the model's source it comes from, where that is known."""
-        return with_remedy(reason, node.meta.get("where"))
+    def reason(self, node: fx.Node, what: str, kind: Kind) -> Reason:
+        """What an operation does that channels must stay for, with its name and the line of source it comes from."""
+        return Reason(kind, f"{self.describe(node)} {what}", info(node).source_line)

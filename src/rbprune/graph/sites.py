@@ -74,7 +74,7 @@ class Site:
         return [part.owner for part in self.parts if part.role == "in"]
 
 
-def collect(axes: Iterable[Axis], component: Tensor) -> list[Site]:
+def collect_sites(axes: Iterable[Axis], component: Tensor) -> list[Site]:
     """Group the channels that occur on the same axes into sites, in the order of the axes.
 
     Channels that nobody makes (network inputs, parameters on their own), frozen ones, and a channel that is alone are

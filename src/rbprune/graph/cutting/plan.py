@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from rbprune.errors import ModelError
-from rbprune.graph.cutting.surgery import find_tensor, keep_positions, set_width
+from rbprune.graph.cutting.surgery import find_tensor, keep_positions
+from rbprune.graph.layer_table import set_width
 from rbprune.graph.sites import Role
 
 VERSION = 1

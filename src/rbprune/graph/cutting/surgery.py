@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.cutting import weight_norm
-from rbprune.graph.sites import Role
+from rbprune.graph.layer_table import set_width
 
 
 def find_tensor(model: nn.Module, name: str) -> tuple[nn.Module, str, Tensor | None]:
@@ -28,7 +27,7 @@ def find_tensor(model: nn.Module, name: str) -> tuple[nn.Module, str, Tensor | N
     return holder, leaf, value
 
 
-def stored(model: nn.Module, name: str, *, plain: bool = False) -> list[Tensor]:
+def stored_tensors(model: nn.Module, name: str, *, plain: bool = False) -> list[Tensor]:
     """The tensors that a parameter or buffer consists of: itself, or its parts; none where it is computed.
 
     ``plain`` allows an attribute that is a tensor but neither parameter nor buffer.
@@ -40,8 +39,8 @@ def stored(model: nn.Module, name: str, *, plain: bool = False) -> list[Tensor]:
     return [value] if value is not None and own else []
 
 
-def computed_by(model: nn.Module, name: str) -> str:
-    """What computes a parameter that is not stored, by the names of its classes."""
+def makers_of_computed(model: nn.Module, name: str) -> str:
+    """What computes a parameter that is not stored, by the names of the classes that do."""
     holder, leaf, _ = find_tensor(model, name)
     lists, hooks = holder._modules.get("parametrizations"), list(holder._forward_pre_hooks.values())
     steps = list(lists[leaf].children()) if isinstance(lists, nn.ModuleDict) and leaf in lists else hooks
@@ -63,7 +62,7 @@ def keep_positions(
     _cut(normed.holder, normed.v, dim, keep, optimizer)
     if dim == normed.dim:
         _cut(normed.holder, normed.g, dim, keep, optimizer)
-    normed.settle(before)
+    normed.adjust_magnitude(before)
 
 
 def multiply(model: nn.Module, name: str, dim: int, factors: Tensor) -> None:
@@ -76,7 +75,7 @@ def multiply(model: nn.Module, name: str, dim: int, factors: Tensor) -> None:
     with torch.no_grad():
         tensor.mul_(factors.to(tensor).view([-1 if d == dim else 1 for d in range(tensor.dim())]))
     if normed is not None:
-        normed.settle(before)
+        normed.adjust_magnitude(before)
 
 
 def _cut(holder: nn.Module, leaf: str, dim: int, keep: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
@@ -87,44 +86,27 @@ def _cut(holder: nn.Module, leaf: str, dim: int, keep: Tensor, optimizer: torch.
         parameter = nn.Parameter(new, requires_grad=old.requires_grad)
         setattr(holder, leaf, parameter)
         if optimizer is not None:
-            _follow(optimizer, old, parameter, dim, index)
+            _follow_in_optimizer(optimizer, old, parameter, dim, index)
     else:
         setattr(holder, leaf, new)
-    if isinstance(holder, _NormBase):
-        holder.num_features = len(index)
+    if isinstance(holder, _NormBase):  # F.batch_norm may use its tensors, and then no axis is the module's own
+        set_width(holder, "along", len(index))
 
 
-def set_width(module: Any, role: Role, width: int) -> None:
-    """Let a module's own numbers say what its tensors are."""
-    if isinstance(module, nn.Linear):
-        setattr(module, "out_features" if role == "out" else "in_features", width)
-    elif isinstance(module, _ConvNd) and role == "along":
-        each = module.out_channels // module.in_channels
-        module.out_channels, module.in_channels, module.groups = width, width // each, width // each
-    elif isinstance(module, _ConvNd) and role in ("out", "in"):
-        setattr(module, "out_channels" if role == "out" else "in_channels", width)
-    elif isinstance(module, _NormBase):
-        module.num_features = width
-    elif isinstance(module, nn.GroupNorm):
-        each = module.num_channels // module.num_groups
-        module.num_channels, module.num_groups = width, width // each
-    elif isinstance(module, nn.PReLU):
-        module.num_parameters = width
-    elif type(module).__name__ == "BlurPool2d":
-        module.channels = width
-
-
-def _is_along(value: Any, old: Tensor, dim: int) -> bool:
+def _has_channels_in(value: Any, old: Tensor, dim: int) -> bool:
     """Whether a part of an optimizer's state has the parameter's channels in its dimension (sums over others count)."""
     return isinstance(value, Tensor) and value.dim() == old.dim() and value.shape[dim] == old.shape[dim]
 
 
-def _follow(optimizer: torch.optim.Optimizer, old: Tensor, new: nn.Parameter, dim: int, keep: Tensor) -> None:
-    """Put ``new`` where the optimizer held ``old``, with its state cut likewise."""
+def _follow_in_optimizer(
+    optimizer: torch.optim.Optimizer, old: Tensor, new: nn.Parameter, dim: int, keep: Tensor
+) -> None:
+    """Put ``new`` where the optimizer held ``old``, with the same positions of its state."""
     for group in optimizer.param_groups:
         group["params"] = [new if p is old else p for p in group["params"]]
     if old in optimizer.state:
         state = optimizer.state.pop(old)
         optimizer.state[new] = {
-            key: value.index_select(dim, keep) if _is_along(value, old, dim) else value for key, value in state.items()
+            key: value.index_select(dim, keep) if _has_channels_in(value, old, dim) else value
+            for key, value in state.items()
         }

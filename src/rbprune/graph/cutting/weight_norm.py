@@ -14,7 +14,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 
 @dataclass(frozen=True)
-class Normed:
+class NormedWeight:
     """Where magnitude g and direction v of a weight are; ``dim`` is the dimension of g (-1: g is one number)."""
 
     module: nn.Module
@@ -28,7 +28,7 @@ class Normed:
         """||v||, in the shape of g."""
         return torch.norm_except_dim(getattr(self.holder, self.v).detach(), 2, self.dim)
 
-    def settle(self, before: Tensor | None) -> None:
+    def adjust_magnitude(self, before: Tensor | None) -> None:
         """After v has changed: scale g by the new norm over the one before, and refresh a stored weight."""
         g, v = getattr(self.holder, self.g), getattr(self.holder, self.v)
         if before is not None:
@@ -39,7 +39,7 @@ class Normed:
             setattr(self.module, self.leaf, torch._weight_norm(v.detach(), g.detach(), self.dim))
 
 
-def find(module: nn.Module, leaf: str) -> Normed | None:
+def find(module: nn.Module, leaf: str) -> NormedWeight | None:
     """How ``module.leaf`` is normed, or None when it is not.
 
     >>> layer = torch.nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
@@ -48,10 +48,10 @@ def find(module: nn.Module, leaf: str) -> Normed | None:
     """
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm) and hook.name == leaf:
-            return Normed(module, leaf, module, f"{leaf}_g", f"{leaf}_v", hook.dim)
+            return NormedWeight(module, leaf, module, f"{leaf}_g", f"{leaf}_v", hook.dim)
     lists = module._modules.get("parametrizations")
     if isinstance(lists, nn.ModuleDict) and leaf in lists:
         steps = list(lists[leaf].children())
         if len(steps) == 1 and isinstance(steps[0], _WeightNorm):
-            return Normed(module, leaf, lists[leaf], "original0", "original1", steps[0].dim)
+            return NormedWeight(module, leaf, lists[leaf], "original0", "original1", steps[0].dim)
     return None

@@ -1,9 +1,9 @@
 """How each operation carries channel identities. An operation without a rule freezes what it touches.
 
-A rule is called as ``rule(walk, node, *args, **kwargs)`` with identities in place of activations (and, for a module,
-the module before them), and returns the identities of the result.
+A rule is called as ``rule(propagation, node, *args, **kwargs)`` with identities in place of activations (and, for a
+module, the module before them), and returns the identities of the result.
 """
 
-from rbprune.graph.rules.registry import carry, is_layer, register_rule
+from rbprune.graph.rules.registry import apply_rule, own_rule, register_rule
 
-__all__ = ["carry", "is_layer", "register_rule"]
+__all__ = ["apply_rule", "own_rule", "register_rule"]

@@ -10,169 +10,186 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.ids import FROZEN, along, compact, spread, varies
-from rbprune.graph.propagation import Walk
+from rbprune.graph.node_info import info
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind
 
 
-def channelwise(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+def channelwise(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Activation, dropout: every value or channel on its own, wherever the channels are."""
-    like = node.meta["like"]
+    like = info(node).result
     if not isinstance(like, Tensor) or any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
-        return walk.refuse(node, (x, args, kwargs), f"{walk.describe(node)} of several tensors has no channel rule")
+        return propagation.refuse(node, (x, args, kwargs), "of several tensors has no channel rule", Kind.NO_RULE)
     return x
 
 
-def spatial(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+def spatial(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Pooling, padding, interpolation: neighbours in space meet, so channels may be nowhere but in dimension 1."""
     vector = along(x, 1)
-    if vector is None or x.dim() != _space(walk, node, x) + 2:
-        return walk.refuse(node, (x,), f"{walk.describe(node)} does not find the channels in dimension 1")
-    kept, like = channelwise(walk, node, x, *args, **kwargs), node.meta["like"]
+    if vector is None or x.dim() != _space(propagation, node, x) + 2:
+        return propagation.refuse(node, (x,), "does not find the channels in dimension 1", Kind.WRONG_DIMENSION)
+    kept, like = channelwise(propagation, node, x, *args, **kwargs), info(node).result
     return spread(vector, 1, like.shape) if isinstance(like, Tensor) else kept
 
 
-def _space(walk: Walk, node: fx.Node, x: Tensor) -> int:
+def _space(propagation: Propagation, node: fx.Node, x: Tensor) -> int:
     """In how many dimensions an operation sees neighbours: a MaxPool2d takes its last two, with or without a batch."""
-    kinds = type(walk.modules[str(node.target)]).__mro__ if node.op == "call_module" else (node.target,)
+    kinds = type(propagation.modules[str(node.target)]).__mro__ if node.op == "call_module" else (node.target,)
     found = re.search(r"([123])d", " ".join(getattr(kind, "__name__", str(kind)) for kind in kinds))
     return int(found[1]) if found else x.dim() - 2
 
 
-def spatial_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module."""
-    return spatial(walk, node, x)
-
-
-def channelwise_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor, *args: Any) -> Any:
-    """The same as a module; one with a parameter per channel (PReLU) carries it along."""
+def channelwise_module(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor, *args: Any) -> Any:
+    """An activation or dropout as a module; one with a parameter per channel (PReLU) carries it along."""
     if isinstance(module, nn.PReLU) and module.num_parameters > 1:
         vector = along(x, 1)
         if vector is None:
-            return walk.refuse(node, (x,), f"{walk.describe(node)} has parameters for something else than channels")
-        walk.axis(str(node.target), "along", vector, ((f"{node.target}.weight", 0),))
-    return channelwise(walk, node, x)
+            return propagation.refuse(
+                node, (x,), "has parameters for something else than channels", Kind.WRONG_DIMENSION
+            )
+        propagation.axis(str(node.target), "along", vector, ((f"{node.target}.weight", 0),))
+    return channelwise(propagation, node, x)
 
 
-def over_dimension(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Softmax and the like: what they run over goes together, so they may not run over all channels."""
+def over_dimension(
+    propagation: Propagation, node: fx.Node, x: Tensor, dim: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    """Softmax and the like: the values that they run over go together, so they may not run over all channels."""
     if not isinstance(dim, int) or (varies(x, dim) and along(x, dim) is not None):
-        return walk.refuse(node, (x,), f"{walk.describe(node)} runs over channels")
-    walk.ids.merge(x, x.narrow(dim, 0, 1), walk.place(node, f"{walk.describe(node)} over channels"))
+        return propagation.refuse(node, (x,), "runs over channels", Kind.MIXES_CHANNELS)
+    propagation.ids.merge(x, x.narrow(dim, 0, 1), propagation.reason(node, "over channels", Kind.BOUND))
     return x
 
 
-def normalize(walk: Walk, node: fx.Node, x: Tensor, p: Any = 2.0, dim: Any = 1, *args: Any, **kwargs: Any) -> Any:
-    """F.normalize, whose second argument is the norm."""
-    return over_dimension(walk, node, x, dim)
+def normalize(
+    propagation: Propagation, node: fx.Node, x: Tensor, p: Any = 2.0, dim: Any = 1, *args: Any, **kwargs: Any
+) -> Any:
+    """F.normalize, whose second argument is the norm, and which runs over a dimension as softmax does."""
+    return over_dimension(propagation, node, x, dim)
 
 
-def over_dimension_module(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """The same as a module."""
-    return over_dimension(walk, node, x, getattr(module, "dim", 1))
-
-
-def reduction(walk: Walk, node: fx.Node, x: Tensor, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
-    """Sum and mean: what is added up is one channel."""
+def reduction(
+    propagation: Propagation, node: fx.Node, x: Tensor, dim: Any = None, keepdim: bool = False, **kwargs: Any
+) -> Any:
+    """Sum, mean, deviation: channels that are added up belong together."""
     if dim is None or kwargs.get("out") is not None:
-        return walk.refuse(node, (x,), f"{walk.describe(node)} over all dimensions mixes channels")
-    bond = walk.place(node, f"{walk.describe(node)} over channels")
+        return propagation.refuse(node, (x,), "over all dimensions mixes channels", Kind.MIXES_CHANNELS)
+    bond = propagation.reason(node, "over channels", Kind.BOUND)
     result = x
     for d in sorted({d % x.dim() for d in (dim if isinstance(dim, tuple | list) else (dim,))}, reverse=True):
         first = result.narrow(d, 0, 1)
-        walk.ids.merge(result, first, bond)
+        propagation.ids.merge(result, first, bond)
         result = first if keepdim else first.squeeze(d)
     return result
 
 
-def binary(walk: Walk, node: fx.Node, x: Any, y: Any, **kwargs: Any) -> Any:
-    """Arithmetic of two activations makes the channels that meet one; a constant changes nothing."""
+def binary(propagation: Propagation, node: fx.Node, x: Any, y: Any, **kwargs: Any) -> Any:
+    """Arithmetic of two activations: the channels that meet belong together; a constant changes nothing."""
     tensors = [v for v in (x, y) if isinstance(v, Tensor) and v.numel() > 1]
     if not tensors:
-        like = node.meta["like"]
-        return walk.frozen_like(like) if isinstance(like, Tensor) else plain(walk, node, x, y, **kwargs)
+        like = info(node).result
+        if isinstance(like, Tensor):
+            return propagation.frozen_like(like)
+        return plain_value(propagation, node, x, y, **kwargs)
     if len(tensors) == 1:
-        return tensors[0].expand(node.meta["like"].shape)
+        return tensors[0].expand(info(node).result.shape)
     x, y = tensors
     if x.dim() != y.dim():
         x, y = (t.view([1] * (max(x.dim(), y.dim()) - t.dim()) + list(t.shape)) for t in (x, y))
     for a, b in ((x, y), (y, x)):
         stretched = [d for d in range(a.dim()) if a.shape[d] == 1 and b.shape[d] > 1 and varies(b, d)]
         if stretched:  # one value meets many channels: it stays, and they go on as they are
-            walk.ids.freeze(a, walk.place(node, f"{walk.describe(node)} spreads it over channels"))
+            propagation.freeze(node, a, "spreads it over channels", Kind.MEETS_FIXED)
             if not any(varies(a, d) and varies(b, d) for d in range(a.dim())):
-                return b.expand(node.meta["like"].shape)
-            return walk.refuse(node, (x, y), f"{walk.describe(node)} mixes channels")
-    walk.ids.merge(x, y)
-    frozen = freeze_partners(walk, node, x, y)
-    if walk.describe(node) in ("add", "add_", "iadd", "lerp", "lerp_"):
-        walk.sums.append((node, node.args[0], node.args[1], x))  # type: ignore[arg-type]
+                return b.expand(info(node).result.shape)
+            return propagation.refuse(node, (x, y), "mixes channels", Kind.MIXES_CHANNELS)
+    propagation.ids.merge(x, y)
+    frozen = freeze_partners(propagation, node, x, y)
+    if propagation.describe(node) in ("add", "add_", "iadd", "lerp", "lerp_"):
+        propagation.sums.append((node, node.args[0], node.args[1], x))  # type: ignore[arg-type]
     result = torch.maximum(*torch.broadcast_tensors(x, y)) if frozen else torch.broadcast_tensors(x, y)[0]
-    return result.expand(node.meta["like"].shape)
+    return result.expand(info(node).result.shape)
 
 
-def together(walk: Walk, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+def all_together(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
     """where, lerp and the like: all the activations among the arguments meet."""
     result, *others = (v for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor) and v.numel() > 1)
     for other in others:
-        result = binary(walk, node, result, other)
-    return result.expand(node.meta["like"].shape)
+        result = binary(propagation, node, result, other)
+    return result.expand(info(node).result.shape)
 
 
-def extreme(walk: Walk, node: fx.Node, x: Any, y: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
+def max_or_min(
+    propagation: Propagation, node: fx.Node, x: Any, y: Any = None, keepdim: bool = False, **kwargs: Any
+) -> Any:
     """max and min: of two activations, of numbers, or along a dimension, where they return places as well."""
     if isinstance(y, Tensor):
-        return binary(walk, node, x, y)
+        return binary(propagation, node, x, y)
     dim = kwargs.get("dim", y)
     if not isinstance(x, Tensor) or not isinstance(dim, int):
-        return plain(walk, node, *(v for v in (x, y) if v is not None), **kwargs)
+        return plain_value(propagation, node, *(v for v in (x, y) if v is not None), **kwargs)
     if varies(x, dim):
-        return walk.refuse(node, (x,), f"{walk.describe(node)} runs over channels")
-    found = reduction(walk, node, x, dim, keepdim)
-    return type(node.meta["like"])((found, found))
+        return propagation.refuse(node, (x,), "runs over channels", Kind.MIXES_CHANNELS)
+    found = reduction(propagation, node, x, dim, keepdim)
+    return type(info(node).result)((found, found))
 
 
 def norm(
-    walk: Walk, node: fx.Node, x: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any
+    propagation: Propagation,
+    node: fx.Node,
+    x: Tensor,
+    p: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    **kwargs: Any,
 ) -> Any:
-    """A norm along dimensions: what is added up is one channel."""
-    return reduction(walk, node, x, dim, keepdim)
+    """A norm along dimensions: channels that are added up belong together."""
+    return reduction(propagation, node, x, dim, keepdim)
 
 
-def flip(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Turned round in space, channels stay what they are."""
-    return _moved(walk, node, x, (args, kwargs))
+def flip(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """flip: turned round in space, channels stay what they are."""
+    return _moved(propagation, node, x, (args, kwargs))
 
 
-def roll(walk: Walk, node: fx.Node, x: Tensor, shifts: Any, dims: Any = None) -> Any:
-    """The same for a shift; without dimensions it runs through the channels too."""
-    return _moved(walk, node, x, range(x.dim()) if dims is None else dims)
+def roll(propagation: Propagation, node: fx.Node, x: Tensor, shifts: Any, dims: Any = None) -> Any:
+    """roll: shifted in space, channels stay what they are; without dimensions the shift runs through channels too."""
+    return _moved(propagation, node, x, range(x.dim()) if dims is None else dims)
 
 
-def _moved(walk: Walk, node: fx.Node, x: Tensor, dims: Any) -> Any:
+def _moved(propagation: Propagation, node: fx.Node, x: Tensor, dims: Any) -> Any:
+    """Values move along ``dims``, which may hold no channels."""
     if any(varies(x, dim) for dim in tree_leaves(dims)):
-        return walk.refuse(node, (x,), f"{walk.describe(node)} moves channels")
+        return propagation.refuse(node, (x,), "moves channels", Kind.MIXES_CHANNELS)
     return x
 
 
-def freeze_partners(walk: Walk, node: fx.Node, x: Tensor, y: Tensor) -> bool:
-    """A channel that meets something frozen is frozen, with a reason of its own."""
+def freeze_partners(propagation: Propagation, node: fx.Node, x: Tensor, y: Tensor) -> bool:
+    """Freeze channels that meet something frozen, with a reason of their own; whether there were any."""
     x, y = compact(*torch.broadcast_tensors(x, y))
     met = (x == FROZEN) | (y == FROZEN)
     if not bool(met.any()):
         return False
-    reason = walk.place(node, f"{walk.describe(node)} with channels that cannot be removed")
-    walk.ids.freeze(torch.maximum(x, y)[met], reason)
+    reason = propagation.reason(node, "with channels that cannot be removed", Kind.MEETS_FIXED)
+    propagation.ids.freeze(torch.maximum(x, y)[met], reason)
     return True
 
 
-def fixed(walk: Walk, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+def seen_by_hook(propagation: Propagation, node: fx.Node, value: Any, module: str) -> Any:
+    """A value that a forward hook sees: it stays as it is where the hook was found to change it."""
+    reason = info(node).hook
+    return value if reason is None else propagation.freeze_around(node, value, reason)
+
+
+def new_tensor(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """A new tensor of a given size (x.new_zeros): it has nothing of x, and does not change with its channels."""
-    return walk.frozen_like(node.meta["like"])
+    return propagation.frozen_like(info(node).result)
 
 
-def plain(walk: Walk, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
-    """Sizes and other numbers: computed as they are."""
-    if walk.describe(node) not in _ASK and any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
-        return walk.refuse(node, (args, kwargs), f"{walk.describe(node)} of activations has no channel rule")
+def plain_value(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
+    """Sizes and other numbers are computed as they are."""
+    if propagation.describe(node) not in _ASK and any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
+        return propagation.refuse(node, (args, kwargs), "of activations has no channel rule", Kind.NO_RULE)
     return call(node, args, kwargs)
 
 
@@ -181,7 +198,7 @@ _ASK = ("size", "dim", "numel", "len", "getattr")
 
 
 def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
-    """The operation itself."""
+    """Run the operation of a node itself."""
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return node.target(*args, **kwargs)  # type: ignore[operator]

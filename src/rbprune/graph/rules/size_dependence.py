@@ -9,37 +9,39 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.ids import along, compact, varies
-from rbprune.graph.propagation import Walk
+from rbprune.graph.node_info import info
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind
 
-Counts = list[Tensor]
+CountedChannels = list[Tensor]
 """The channels (vectors of identities) whose number a size depends on."""
 
 
-def note(walk: Walk, node: fx.Node, args: tuple[Any, ...]) -> None:
+def note_size(propagation: Propagation, node: fx.Node, args: tuple[Any, ...]) -> None:
     """Remember which channels a number, or each number of a shape, depends on."""
-    sources = [walk.counts[n] for n in node.all_input_nodes if n in walk.counts]
-    asked = _asked(node, args)
+    sources = [propagation.counted[n] for n in node.all_input_nodes if n in propagation.counted]
+    asked = _counted_by_question(node, args)
     if asked is not None:
-        walk.counts[node] = asked
-    elif any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, node.meta["like"]))):
+        propagation.counted[node] = asked
+    elif any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, info(node).result))):
         return  # an activation, not a number
     elif sources and getattr(node.target, "__name__", "") == "getitem" and isinstance(sources[0], tuple):
-        walk.counts[node] = sources[0][args[1]]
+        propagation.counted[node] = sources[0][args[1]]
     elif sources:
-        walk.counts[node] = _flat(sources)
+        propagation.counted[node] = _channel_vectors(sources)
 
 
-def used(walk: Walk, node: fx.Node) -> Counts:
+def counted_by_arguments(propagation: Propagation, node: fx.Node) -> CountedChannels:
     """The channels whose number the operation's arguments depend on."""
-    return _flat([walk.counts[n] for n in node.all_input_nodes if n in walk.counts])
+    return _channel_vectors([propagation.counted[n] for n in node.all_input_nodes if n in propagation.counted])
 
 
-def of(walk: Walk, number: Any) -> Counts:
-    """The same for one argument."""
-    return _flat([walk.counts.get(number, [])]) if isinstance(number, fx.Node) else []
+def counted_by(propagation: Propagation, number: Any) -> CountedChannels:
+    """The channels whose number one argument of an operation depends on."""
+    return _channel_vectors([propagation.counted.get(number, [])]) if isinstance(number, fx.Node) else []
 
 
-def follows(walk: Walk, counts: Counts, x: Tensor, vector: Tensor | None = None) -> bool:
+def size_follows(propagation: Propagation, counts: CountedChannels, x: Tensor, vector: Tensor | None = None) -> bool:
     """Whether a size made of these counts stays right for ``x`` when channels go; binds them where that helps.
 
     Other channels are bound to those of ``vector``, or to those of ``x``, index by index.
@@ -52,24 +54,24 @@ def follows(walk: Walk, counts: Counts, x: Tensor, vector: Tensor | None = None)
             continue
         if vector is None or len(vector) != len(count):
             return False
-        walk.ids.merge(vector, count)
+        propagation.ids.merge(vector, count)
     return True
 
 
-def freeze(walk: Walk, node: fx.Node, counts: Counts) -> None:
-    """A number of channels that must not change."""
+def freeze_counted(propagation: Propagation, node: fx.Node, counts: CountedChannels) -> None:
+    """Freeze channels whose number an operation uses, so that it must not change."""
     for count in counts:
-        walk.ids.freeze(count, walk.place(node, f"{walk.describe(node)} uses the number of channels"))
+        propagation.freeze(node, count, "uses the number of channels", Kind.SIZE_USED)
 
 
-def settle(walk: Walk, node: fx.Node) -> None:
+def preserve_decision(propagation: Propagation, node: fx.Node) -> None:
     """A decision must stay what it is: sizes found equal are bound to each other, all else that was asked stays."""
     question = node.args[0]
     if isinstance(question, fx.Node) and _are_equal(question) and all(map(_is_plain_size, question.args)):
-        left, right = (walk.counts.get(n, []) for n in question.args)  # type: ignore[arg-type]
-        if _bind(walk, left, right):
+        left, right = (propagation.counted.get(n, []) for n in question.args)  # type: ignore[arg-type]
+        if _bind_pairs(propagation, left, right):
             return
-    freeze(walk, node, used(walk, node))
+    freeze_counted(propagation, node, counted_by_arguments(propagation, node))
 
 
 def _is_plain_size(number: Any) -> bool:
@@ -81,11 +83,11 @@ def _is_plain_size(number: Any) -> bool:
 
 
 def _are_equal(question: fx.Node) -> bool:
-    name, answer = getattr(question.target, "__name__", ""), question.meta["like"]
+    name, answer = getattr(question.target, "__name__", ""), info(question).result
     return (name == "eq" and answer is True) or (name == "ne" and answer is False)
 
 
-def _bind(walk: Walk, left: Any, right: Any) -> bool:
+def _bind_pairs(propagation: Propagation, left: Any, right: Any) -> bool:
     """Let channels that are counted on both sides go together; False where something is counted on one side only."""
     if isinstance(left, tuple) != isinstance(right, tuple):
         return False
@@ -94,33 +96,35 @@ def _bind(walk: Walk, left: Any, right: Any) -> bool:
         return False
     for a, b in pairs:
         for one, other in zip(a, b, strict=True):
-            walk.ids.merge(one, other)
+            propagation.ids.merge(one, other)
     return True
 
 
-def _asked(node: fx.Node, args: tuple[Any, ...]) -> Any:
+def _counted_by_question(node: fx.Node, args: tuple[Any, ...]) -> Any:
     """What a question about a tensor's size depends on."""
     if not args or not isinstance(args[0], Tensor):
         return None
     x, rest = args[0], args[1:]
     name = getattr(node.target, "__name__", str(node.target))
     if name == "size" and (rest or node.kwargs):
-        return _dimension(x, rest[0] if rest else node.kwargs["dim"])
+        return _counted_by_dimension(x, rest[0] if rest else node.kwargs["dim"])
     if name == "size" or (name == "getattr" and rest == ("shape",)):
-        return tuple(_dimension(x, d) for d in range(x.dim()))
+        return tuple(_counted_by_dimension(x, d) for d in range(x.dim()))
     if name == "len":
-        return _dimension(x, 0)
+        return _counted_by_dimension(x, 0)
     if name == "numel":
         return [torch.unique(compact(x)[0])] if any(varies(x, d) for d in range(x.dim())) else []
     return None
 
 
-def _dimension(x: Tensor, dim: Any) -> Counts:
+def _counted_by_dimension(x: Tensor, dim: Any) -> CountedChannels:
+    """The channels whose number is the size of one dimension."""
     if not varies(x, dim):
         return []
     vector = along(x, dim)
     return [torch.unique(compact(x)[0]) if vector is None else vector]
 
 
-def _flat(counts: Any) -> Counts:
+def _channel_vectors(counts: Any) -> CountedChannels:
+    """The counted channels of several sizes, or of all sizes of a shape, in one list."""
     return [leaf for leaf in tree_leaves(counts) if isinstance(leaf, Tensor)]

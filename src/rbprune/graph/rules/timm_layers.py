@@ -1,11 +1,7 @@
-"""Layers of timm with a forward of their own, by class name, so that timm need not be installed.
-
-The graph does not look inside a module that has a rule here.
-"""
+"""Rules for layers of timm with a forward of their own; the graph does not look inside of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,75 +10,56 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.ids import FROZEN, along, spread
-from rbprune.graph.propagation import Walk
-from rbprune.graph.rules.elementwise import channelwise_module, spatial_module
-from rbprune.graph.rules.layers import batch_norm, convolution, group_norm, linear
+from rbprune.graph.layer_table import timm_kind
+from rbprune.graph.node_info import info
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind
+from rbprune.graph.rules.elementwise import channelwise_module
+from rbprune.graph.rules.layers import batch_norm, convolution, group_norm
 from rbprune.graph.sites import Role
 
 
-def standardised(walk: Walk, node: fx.Node, module: _ConvNd, x: Tensor) -> Any:
+def standardised(propagation: Propagation, node: fx.Node, module: _ConvNd, x: Tensor) -> Any:
     """Every filter is standardised over its inputs: one input less changes it, one filter less changes no other."""
     depthwise = module.groups > 1 and module.groups == module.in_channels
     if not depthwise:
-        reason = f"{walk.describe(node)} standardises its filters over input channels: one less changes the others"
-        walk.ids.freeze(x, walk.place(node, reason))
+        what = "standardises its filters over input channels: one less changes the others"
+        propagation.freeze(node, x, what, Kind.MIXES_CHANNELS)
         x = torch.full((), FROZEN).expand(x.shape)
-    result = convolution(walk, node, module, x)
+    result = convolution(propagation, node, module, x)
     key: tuple[str, Role] = (str(node.target), "along" if depthwise else "out")
     gain = (f"{node.target}.gain", 0)
-    if hasattr(module, "gain") and gain not in walk.axes[key].tensors:
-        walk.axes[key] = replace(walk.axes[key], tensors=(*walk.axes[key].tensors, gain))
+    if hasattr(module, "gain") and gain not in propagation.axes[key].tensors:
+        propagation.axes[key] = replace(propagation.axes[key], tensors=(*propagation.axes[key].tensors, gain))
     return result
 
 
-def normalised_and_activated(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+def normalised_and_activated(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
     """Batch or group normalisation with dropout and activation in one module."""
     inner = [m for m in (getattr(module, "drop", None), getattr(module, "act", None)) if m is not None]
     if not all(_is_pointwise(m) for m in inner):
         kinds = ", ".join(type(m).__name__ for m in inner)
-        return walk.refuse(node, (x,), f"{walk.describe(node)} holds a {kinds} without a rule")
-    return group_norm(walk, node, module, x) if isinstance(module, nn.GroupNorm) else batch_norm(walk, node, module, x)
+        return propagation.refuse(node, (x,), f"holds a {kinds} without a rule", Kind.NO_RULE)
+    norm = group_norm if isinstance(module, nn.GroupNorm) else batch_norm
+    return norm(propagation, node, module, x)  # type: ignore[arg-type]
 
 
-def blur_pool(walk: Walk, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
+def blur_pool(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
     """A fixed filter for each channel."""
     vector = along(x, 1)
     if vector is None:
-        return walk.refuse(node, (x,), f"{walk.describe(node)} does not find the channels in dimension 1")
+        return propagation.refuse(node, (x,), "does not find the channels in dimension 1", Kind.WRONG_DIMENSION)
     if getattr(module, "channels", None) is not None:
-        walk.axis(str(node.target), "along", vector, ((f"{node.target}.filt", 0),))
-    return spread(vector, 1, node.meta["like"].shape)
+        propagation.axis(str(node.target), "along", vector, ((f"{node.target}.filt", 0),))
+    return spread(vector, 1, info(node).result.shape)
 
 
-_POINTWISE = (
-    *("Swish", "Mish", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "HardMish", "GELU", "GELUTanh", "QuickGELU"),
-    *("SwishMe", "MishMe", "HardSwishMe", "HardSigmoidMe", "HardMishMe", "DropPath"),
-)
 _TORCH_POINTWISE = (
     *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish),
     *(nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Dropout, nn.Dropout2d),
 )
 
-BY_CLASS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(_POINTWISE, channelwise_module),
-    **dict.fromkeys(("AvgPool2dSame", "MaxPool2dSame"), spatial_module),
-    **dict.fromkeys(("StdConv2d", "StdConv2dSame", "ScaledStdConv2d", "ScaledStdConv2dSame"), standardised),
-    **dict.fromkeys(("BatchNormAct2d", "SyncBatchNormAct", "GroupNormAct"), normalised_and_activated),
-    "Conv2dSame": convolution,
-    "Linear": linear,
-    "BlurPool2d": blur_pool,
-}
-
-
-def timm_rule(module: nn.Module) -> Callable[..., Any] | None:
-    """The rule of a layer that timm defines.
-
-    >>> timm_rule(nn.Conv2d(1, 1, 1)) is None
-    True
-    """
-    kind = type(module)
-    return BY_CLASS.get(kind.__name__) if kind.__module__.startswith("timm.layers.") else None
-
 
 def _is_pointwise(module: nn.Module) -> bool:
-    return timm_rule(module) is channelwise_module or type(module) in _TORCH_POINTWISE
+    kind = timm_kind(module)
+    return (kind is not None and kind.rule is channelwise_module) or type(module) in _TORCH_POINTWISE

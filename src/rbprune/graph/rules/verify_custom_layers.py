@@ -1,4 +1,4 @@
-"""Convolutions and linear layers with a forward of their own (padding, scaling, ...), judged by trying.
+"""Convolutions and linear layers with a forward of their own (padding, scaling, ...), verified by cutting them.
 
 A copy is cut; where it then computes what the whole one computes without those channels, the layer has the rule of its
 kind, and the graph does not look inside.
@@ -7,48 +7,38 @@ kind, and the graph does not look inside.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from rbprune.graph.cutting.surgery import keep_positions, set_width
+from rbprune.graph.cutting.surgery import keep_positions
+from rbprune.graph.layer_table import Rule, library_forward, set_width
 from rbprune.graph.rules.layers import convolution, linear
 from rbprune.graph.sites import Role
 
-Rule = Callable[..., Any]
-_judged: WeakKeyDictionary[nn.Module, Rule | None] = WeakKeyDictionary()
 
+def verify_custom_layers(model: nn.Module) -> dict[nn.Module, Rule]:
+    """The layers of a model that turn out to be like any other, each with its rule.
 
-def tried_rule(module: nn.Module) -> Rule | None:
-    """The rule that ``try_layers`` found for it."""
-    return _judged.get(module)
-
-
-def try_layers(model: nn.Module) -> None:
-    """Judge the layers of a model; to be called before its forward is followed, since theirs must run."""
-    for module in model.modules():
-        if isinstance(module, _ConvNd | nn.Linear) and _has_forward_of_its_own(module):
-            kind = linear if isinstance(module, nn.Linear) else convolution
-            _judged[module] = kind if _behaves(module) else None
-
-
-def library_forward(kind: type[nn.Module]) -> Any:
-    """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
-    bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
-    nearest = next((base for base in bases if base.__module__.startswith("torch.")), None)
-    return getattr(nearest, "forward", None)
+    To be called before the model's forward is followed, since theirs must run.
+    """
+    return {
+        module: linear if isinstance(module, nn.Linear) else convolution
+        for module in model.modules()
+        if isinstance(module, _ConvNd | nn.Linear) and _has_forward_of_its_own(module) and _can_be_cut(module)
+    }
 
 
 def _has_forward_of_its_own(module: nn.Module) -> bool:
+    """Whether its class computes something of its own from nothing but a weight and a bias."""
     plain = set(module._parameters) == {"weight", "bias"} and not module._buffers and not module._modules
     return "forward" not in vars(module) and type(module).forward is not library_forward(type(module)) and plain
 
 
-def _behaves(module: Any) -> bool:
+def _can_be_cut(module: Any) -> bool:
+    """Whether copies of the layer, cut, compute what it computes, in evaluation and in training."""
     depthwise = isinstance(module, _ConvNd) and module.groups > 1 and module.groups == module.in_channels
     transposed = isinstance(module, _ConvTransposeNd)
     if isinstance(module, _ConvNd) and (transposed or (module.groups > 1 and not depthwise)):
@@ -80,6 +70,7 @@ def _equals_its_cut(module: Any, training: bool, depthwise: bool) -> bool:
 
 
 def _example(layer: Any) -> Tensor:
+    """A random input that the layer accepts."""
     if isinstance(layer, nn.Linear):
         return torch.randn(2, layer.in_features, dtype=torch.float64)
     space = [2 * d * k for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
@@ -87,6 +78,7 @@ def _example(layer: Any) -> Tensor:
 
 
 def _run(layer: nn.Module, x: Tensor) -> Tensor:
+    """The layer's output, with the same random numbers at every call."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         result: Tensor = layer(x)

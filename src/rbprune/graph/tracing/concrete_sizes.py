@@ -9,104 +9,103 @@ from typing import Any
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
-from rbprune.graph.tracing.module_widths import unnoticed
-from rbprune.graph.tracing.shapes import OnMeta, on_meta
+from rbprune.graph.markers import size_in_python
+from rbprune.graph.node_info import info
+from rbprune.graph.tracing.module_widths import WidthReads
+from rbprune.graph.tracing.shapes import MetaInterpreter, on_meta
 
 _QUESTIONS = ("size", "dim", "numel")
 _ARITHMETIC = ("_operator", "math", "builtins")
 
 
-def decided(number: Any) -> Any:
-    """Stands in the graph where the forward decided something by a number: what it counts may not change any more."""
-    return number
-
-
-class Value(fx.Proxy):
+class TracedValue(fx.Proxy):
     """A value in the graph that can also be written into (x[:, 0] = 0), and be a plain number where Python asks."""
 
-    tracer: DecidingTracer
+    tracer: ConcreteSizeTracer
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
 
     def __index__(self) -> int:
-        return operator.index(self.tracer.decide(self))
+        return operator.index(self.tracer.concrete_value(self))
 
     def __int__(self) -> int:
-        return int(self.tracer.decide(self))
+        return int(self.tracer.concrete_value(self))
 
     def __float__(self) -> float:
-        return float(self.tracer.decide(self))
+        return float(self.tracer.concrete_value(self))
 
     def __len__(self) -> int:
-        return self.tracer.length(self)
+        return self.tracer.concrete_length(self)
 
 
-class DecidingTracer(fx.Tracer):
+class ConcreteSizeTracer(fx.Tracer):
     """Where Python asks for a number that is made of nothing but sizes, runs the graph so far without computing."""
 
     inputs: Any
-    running = False
+    runs_modules = False
     """Whether modules run, rather than being followed."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, width_reads: WidthReads, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.width_reads = width_reads
         self._results: dict[fx.Node, Any] = {}
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """What stands for a node's result in the forward."""
-        return Value(node, self)
+        return TracedValue(node, self)
 
-    def decide(self, obj: fx.Proxy) -> Any:
-        """The number itself."""
+    def concrete_value(self, obj: fx.Proxy) -> Any:
+        """The number that a traced value is for the example; the channels that it counts may not go any more."""
         if not _is_number(obj.node):
             raise fx.proxy.TraceError(f"{obj.node.name} is a value that depends on data, and cannot be a number yet")
-        value = self._run(obj.node)
-        self.create_proxy("call_function", decided, (obj,), {})
+        value = self._result(obj.node)
+        self.create_proxy("call_function", size_in_python, (obj,), {})
         return value
 
     def to_bool(self, obj: fx.Proxy) -> bool:
-        """For ``if`` and ``assert``."""
-        return bool(self.decide(obj)) if _is_number(obj.node) else super().to_bool(obj)
+        """The answer that ``if`` and ``assert`` ask for."""
+        return bool(self.concrete_value(obj)) if _is_number(obj.node) else super().to_bool(obj)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        """For ``b, c, *rest = x.shape`` and ``list(x.chunk(2, 1))``."""
+        """The values that ``b, c, *rest = x.shape`` and ``list(x.chunk(2, 1))`` ask for."""
         try:
-            count = self.length(obj)
+            count = self.concrete_length(obj)
         except fx.proxy.TraceError:
             return super().iter(obj)
         return iter([self.create_proxy("call_function", operator.getitem, (obj, i), {}) for i in range(count)])
 
-    def length(self, obj: fx.Proxy) -> int:
-        """Of a shape, or of several results; a tensor's is a size, and asked for as one."""
-        value = self._run(obj.node)
+    def concrete_length(self, obj: fx.Proxy) -> int:
+        """The length of a shape, or of several results; that of a tensor is a size, and must be asked for as one."""
+        value = self._result(obj.node)
         if isinstance(value, Tensor) or not hasattr(value, "__len__"):
             raise fx.proxy.TraceError(f"the length of {obj.node.name} is not fixed; write .size(0) for a tensor's")
         return len(value)
 
-    def _run(self, wanted: fx.Node) -> Any:
-        run = OnMeta(self.root, graph=self.graph)  # type: ignore[arg-type]
+    def _result(self, wanted: fx.Node) -> Any:
+        """What a node of the graph so far returns for the example, without values."""
+        run = MetaInterpreter(self.root, graph=self.graph)  # type: ignore[arg-type]
         run.env = self._results
         tensors = iter([leaf for leaf in tree_leaves(self.inputs) if isinstance(leaf, Tensor)])
-        self.running = True
+        self.runs_modules = True
         try:
-            with unnoticed():
+            with self.width_reads.paused():
                 for node in list(self.graph.nodes):
                     given = on_meta(next(tensors)) if node.op == "placeholder" else None
                     if node not in self._results:
                         self._results[node] = run.run_node(node) if given is None else given
         finally:
-            self.running = False
+            self.runs_modules = False
         return self._results[wanted]
 
 
 def _is_number(node: fx.Node) -> bool:
     """Whether it is a size, a shape, or arithmetic with nothing but these."""
-    known: bool | None = node.meta.get("number")
-    if known is None:
+    known = info(node)
+    if known.is_number is None:
         name = getattr(node.target, "__name__", str(node.target))
         asked = name in _QUESTIONS or (node.target is getattr and node.args[1] in ("shape", "ndim"))
         home = str(getattr(node.target, "__module__", ""))
         counted = node.op == "call_function" and home in _ARITHMETIC and bool(node.all_input_nodes)
-        known = node.meta["number"] = asked or (counted and all(map(_is_number, node.all_input_nodes)))
-    return known
+        known.is_number = asked or (counted and all(map(_is_number, node.all_input_nodes)))
+    return known.is_number

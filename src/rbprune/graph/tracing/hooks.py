@@ -6,7 +6,7 @@ Which it is cannot be read off a hook, so each is called once with random number
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,14 +14,18 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from rbprune.graph.propagation import Walk
-from rbprune.graph.reasons import with_remedy
-from rbprune.graph.rules import register_rule
+from rbprune.graph.node_info import info
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind, Reason
 
 
 @dataclass
-class Hooked:
-    """A module with hooks and what it was called with: nodes in place of tensors; ``marks`` stand where they act."""
+class HookedModule:
+    """A module with forward hooks and what it was called with, nodes in place of tensors.
+
+    ``pre`` and ``post`` are its hooks, each with whether it takes keyword arguments; ``marks`` are the nodes that stand
+    in the graph where they see its inputs and outputs.
+    """
 
     module: nn.Module
     pre: list[tuple[Callable[..., Any], bool]]
@@ -32,7 +36,7 @@ class Hooked:
     marks: dict[str, list[fx.Node]] = field(default_factory=lambda: {"input": [], "output": []})
 
 
-def find_hooks(model: nn.Module) -> dict[str, Hooked]:
+def find_hooked_modules(model: nn.Module) -> dict[str, HookedModule]:
     """The submodules that have forward hooks; each hook with whether it takes keyword arguments.
 
     Hooks of the model itself see only its inputs and outputs, which stay anyway.
@@ -43,39 +47,27 @@ def find_hooks(model: nn.Module) -> dict[str, Hooked]:
         pre = [(hook, kwargs) for hook, kwargs in pre if not isinstance(hook, WeightNorm)]
         post = [(hook, key in module._forward_hooks_with_kwargs) for key, hook in module._forward_hooks.items()]
         if name and (pre or post):
-            found[name] = Hooked(module, pre, post)
+            found[name] = HookedModule(module, pre, post)
     return found
 
 
-def passed(value: Any, name: str) -> Any:
-    """Stands in the graph where a hook of the module ``name`` sees a value."""
-    return value
-
-
-def _rule(walk: Walk, node: fx.Node, value: Any, name: str) -> Any:
-    return walk.refuse(node, value, node.meta["hook"]) if "hook" in node.meta else value
-
-
-register_rule(passed, _rule)
-
-
-def judge(walk: Walk, hooked: dict[str, Hooked]) -> None:
+def note_hook_effects(propagation: Propagation, hooked: dict[str, HookedModule]) -> None:
     """Call every hook once and note on its marks, or on the module's tensors, what it does to them."""
     for name, each in hooked.items():
         if each.marks["input"] or each.marks["output"]:
             kind = type(each.module).__name__
-            for place, what in _try(each).items():
-                reason = f"{name!r} ({kind}) has a forward hook that {what}"
+            for place, what in _effects(each).items():
+                reason = Reason(Kind.FORWARD_HOOK, f"{name!r} ({kind}) has a forward hook that {what}")
                 for node in each.marks.get(place, ()):
-                    node.meta["hook"] = reason
+                    info(node).hook = replace(reason, place=info(node).source_line)
                 if place == "weights":
-                    walk.bind(each.module, with_remedy(reason))
+                    propagation.leave_whole(each.module, reason)
 
 
-def _try(each: Hooked) -> dict[str, str]:
+def _effects(each: HookedModule) -> dict[str, str]:
     """What the hooks change: of "input", "output" and "weights" those that they do, each with a word on how."""
     like = next((p for p in each.module.parameters() if p.is_floating_point()), torch.empty(0))
-    args, kwargs, output = fx.node.map_arg((each.args, each.kwargs, each.output), lambda n: _numbers(n, like))
+    args, kwargs, output = fx.node.map_arg((each.args, each.kwargs, each.output), lambda n: _random_result(n, like))
     weights = {name: t.detach().clone() for name, t in each.module.state_dict(keep_vars=True).items()}
     before = tree_map_only(Tensor, torch.clone, (args, kwargs, output))
     found: dict[str, str] = {}
@@ -103,8 +95,9 @@ def _try(each: Hooked) -> dict[str, str]:
     return found
 
 
-def _numbers(node: fx.Node, like: Tensor) -> Any:
-    return tree_map_only(Tensor, lambda t: torch.randn(t.shape, device=like.device).to(like.dtype), node.meta["like"])
+def _random_result(node: fx.Node, like: Tensor) -> Any:
+    """Random numbers in the shape of a node's result, of the type and on the device of ``like``."""
+    return tree_map_only(Tensor, lambda t: torch.randn(t.shape, device=like.device).to(like.dtype), info(node).result)
 
 
 def _same_objects(a: Any, b: Any) -> bool:

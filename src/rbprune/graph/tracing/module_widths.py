@@ -1,4 +1,10 @@
-"""Widths that a forward reads from its own modules: plain numbers to a trace, but a cut changes them."""
+"""Widths that a forward reads from its own modules: plain numbers to a trace, but a cut changes them.
+
+Python finds an attribute by looking its name up in the module's ``__dict__``, and a dictionary compares the name that
+is asked for with the key that it holds. While a forward is followed, the key of a width is a ``_WatchedName``: a string
+like any other, whose comparison notes who asks. No class is changed for that, neither torch's nor the user's, so two
+threads can trace two models at once, and a module looks the same to code that prints, copies or searches it.
+"""
 
 from __future__ import annotations
 
@@ -9,70 +15,88 @@ from typing import Any
 
 from torch import nn
 
-from rbprune.graph.propagation import Walk
-from rbprune.graph.sites import Role
-
-ROLES: dict[str, tuple[Role, ...]] = {
-    **dict.fromkeys(("out_channels", "out_features"), ("out", "along")),
-    **dict.fromkeys(("in_channels", "in_features"), ("in", "along")),
-    **dict.fromkeys(("num_features", "num_channels", "num_parameters"), ("along",)),
-}
-"""Attributes that follow a cut, and the axes that they count."""
-
-Reads = list[tuple[nn.Module, str]]
-_reads: Reads = []
+from rbprune.graph.layer_table import widths_of
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind, Reason
 
 
-@contextmanager
-def reads(model: nn.Module) -> Iterator[Reads]:
-    """Inside, notes which modules are asked for their width, by anybody but themselves.
+class WidthReads:
+    """Notes which modules are asked for which width, by anybody but themselves, during one trace."""
 
-    The classes get properties for that time; a module must keep its class, which a forward may ask for.
-    """
-    _reads.clear()
-    kinds: set[Any] = {type(module) for module in model.modules() if not vars(module).keys().isdisjoint(ROLES)}
-    changed = [(kind, name) for kind in kinds for name in ROLES if not hasattr(kind, name)]
-    try:
-        for kind, name in changed:
-            setattr(kind, name, _noting(name))
-        yield _reads
-    finally:
-        for kind, name in changed:
-            delattr(kind, name)
+    def __init__(self) -> None:
+        self.found: dict[tuple[nn.Module, str], None] = {}
+        self._paused = False
 
+    @contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        """Inside, reads of the widths of the model's modules are noted.
 
-@contextmanager
-def unnoticed() -> Iterator[None]:
-    """Inside, what is read is not noted: it is not the model's forward that asks."""
-    before = len(_reads)
-    try:
-        yield
-    finally:
-        del _reads[before:]
-
-
-def _noting(name: str) -> property:
-    def get(self: nn.Module) -> Any:
+        A width that is no plain attribute of an instance (a property, a default of the class) is let be.
+        """
+        watched = []
         try:
-            value = vars(self)[name]
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
-        if sys._getframe(1).f_locals.get("self") is not self:
-            _reads.append((self, name))
-        return value
+            for module in model.modules():
+                names = [n for n in widths_of(module) if n in vars(module) and not hasattr(type(module), n)]
+                if names:
+                    watched.append(module)
+                    _rename(vars(module), {name: _WatchedName(name, module, self) for name in names})
+            yield
+        finally:
+            for module in watched:
+                _rename(vars(module), {key: str(key) for key in vars(module) if isinstance(key, _WatchedName)})
 
-    def put(self: nn.Module, value: Any) -> None:
-        vars(self)[name] = value
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, what is read is not noted: it is not the model's forward that asks."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
 
-    return property(get, put)
+    def note(self, module: nn.Module, name: str) -> None:
+        """Somebody reads a width of a module."""
+        if not self._paused:
+            self.found[module, name] = None
 
 
-def freeze_read(walk: Walk, found: Reads) -> None:
-    """What the forward computes with must stay as it is."""
-    names = {module: name for name, module in reversed(walk.modules.items())}
-    for module, attribute in dict.fromkeys(found):
+class _WatchedName(str):
+    """The name of a width, which tells ``reads`` when somebody else than the module itself asks for it."""
+
+    def __new__(cls, name: str, module: nn.Module, reads: WidthReads) -> _WatchedName:
+        self = super().__new__(cls, name)
+        self.module, self.reads = module, reads
+        return self
+
+    module: nn.Module
+    reads: WidthReads
+
+    def __eq__(self, other: object) -> bool:
+        same = str.__eq__(self, other)
+        if same is True and sys._getframe(1).f_locals.get("self") is not self.module:
+            self.reads.note(self.module, str(self))
+        return same
+
+    __hash__ = str.__hash__
+
+    def __reduce__(self) -> Any:
+        return str, (str(self),)  # in a copy of the module it is a plain name
+
+
+def _rename(attributes: dict[str, Any], names: dict[str, str]) -> None:
+    """Put other keys in place of some, in place and in the same order."""
+    renamed = [(names.get(key, key), value) for key, value in attributes.items()]
+    attributes.clear()
+    attributes.update(renamed)
+
+
+def freeze_read_widths(propagation: Propagation, reads: WidthReads) -> None:
+    """Freeze the channels whose number the forward reads: what it computes with must stay as it is."""
+    names = {module: name for name, module in reversed(propagation.modules.items())}
+    for module, attribute in reads.found:
         name = names.get(module)
-        for role in ROLES[attribute]:
-            axis = walk.axes.get((name, role)) if name is not None else None
+        for role in widths_of(module)[attribute]:
+            axis = propagation.axes.get((name, role)) if name is not None else None
             if axis is not None:
-                walk.ids.freeze(axis.ids, f"the forward reads {name}.{attribute}, which a cut would change")
+                text = f"the forward reads {name}.{attribute}, which a cut would change"
+                propagation.ids.freeze(axis.ids, Reason(Kind.SIZE_USED, text))

@@ -5,54 +5,61 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+_RANDOM_STATES = RLock()
+"""Held while the random states of the process are borrowed: two threads that trace do so one after the other."""
+
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 @contextmanager
-def untouched(model: nn.Module, *, training: bool) -> Iterator[None]:
+def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Inside: no gradients, no hooks, every module in that mode. Afterwards everything is as before, also after errors.
+
+    One thread at a time is inside: random states, and what torch.fx changes while it traces, are the whole process's.
 
     Attributes, lists and dicts of modules, buffers, flags and random states come back; what a parameter holds is not
     saved, since nothing that runs inside computes with real parameters.
 
     >>> model = nn.Sequential(nn.Dropout())
-    >>> with untouched(model, training=False):
+    >>> with preserve_model(model, training=False):
     ...     model[0].training, model.extra = False, 1
     >>> model[0].training, hasattr(model, "extra")
     (True, False)
     """
-    modules = list(model.modules())
-    attributes = [(vars(module), dict(vars(module)), _containers(vars(module))) for module in modules]
-    tensors = [(t, t._version, t.detach().clone()) for t in _loose_tensors(modules)]
-    flags = [(p, p.requires_grad) for p in model.parameters() if p.is_leaf]
-    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
-    state, numbers = random.getstate(), np.random.get_state()
-    try:
-        for module in modules:
-            module.training = training
-            vars(module).update({name: type(vars(module)[name])() for name in HOOKS if name in vars(module)})
-            vars(module).update({k: v.detach() for k, v in vars(module).items() if isinstance(v, Tensor)})
-        with torch.random.fork_rng(devices=devices), torch.no_grad():
-            yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(numbers)
-        for now, before, containers in attributes:
-            now.clear()
-            now.update(before)
-            for container, content in containers:
-                _refill(container, content)
-        for parameter, flag in flags:
-            parameter.requires_grad = flag
-        for tensor, version, value in tensors:
-            if tensor._version != version:
-                tensor.detach().copy_(value)
+    with _RANDOM_STATES:
+        modules = list(model.modules())
+        attributes = [(vars(module), dict(vars(module)), _containers(vars(module))) for module in modules]
+        tensors = [(t, t._version, t.detach().clone()) for t in _loose_tensors(modules)]
+        flags = [(p, p.requires_grad) for p in model.parameters() if p.is_leaf]
+        devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+        state, numbers = random.getstate(), np.random.get_state()
+        try:
+            for module in modules:
+                module.training = training
+                vars(module).update({name: type(vars(module)[name])() for name in HOOKS if name in vars(module)})
+                vars(module).update({k: v.detach() for k, v in vars(module).items() if isinstance(v, Tensor)})
+            with torch.random.fork_rng(devices=devices), torch.no_grad():
+                yield
+        finally:
+            random.setstate(state)
+            np.random.set_state(numbers)
+            for now, before, containers in attributes:
+                now.clear()
+                now.update(before)
+                for container, content in containers:
+                    _refill(container, content)
+            for parameter, flag in flags:
+                parameter.requires_grad = flag
+            for tensor, version, value in tensors:
+                if tensor._version != version:
+                    tensor.detach().copy_(value)
 
 
 def _containers(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:

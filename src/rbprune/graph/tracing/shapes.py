@@ -16,23 +16,21 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_map_only
 
 from rbprune.errors import ModelError, first_line
-from rbprune.graph.tracing.source_line import line_of
-
-Inside = list[tuple[nn.Module, torch.Size]]
-"""Layers, each with the shape that holds the places where it is used (of its input, for a transposed convolution)."""
+from rbprune.graph.node_info import LayersInside, info
+from rbprune.graph.tracing.source_line import error_source_line
 
 
 def note_shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> None:
-    """Put a tensor without values into ``meta["like"]`` of every node (a structure of them, where it returns one).
+    """Note the result of every node without its values (``NodeInfo.result``), and the layers that run inside of it.
 
     Tried in turn: the meta device (fast; fails for a forward that makes tensors on a device of its own), fake tensors,
     and, for a forward that looks at values, a real forward pass.
     """
     module = fx.GraphModule(model, graph)
     try:
-        OnMeta(module).run(*tree_map_only(Tensor, on_meta, inputs))
+        MetaInterpreter(module).run(*tree_map_only(Tensor, on_meta, inputs))
     except Exception:
-        _fall_back(model, _Noting(module), inputs)
+        _fall_back(model, _NotingInterpreter(module), inputs)
 
 
 def check_forward(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -41,10 +39,10 @@ def check_forward(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         try:
             model.forward(*args, **kwargs)
         except Exception as error:
-            raise _failed((*args, *kwargs.values()), line_of(error), error) from error
+            raise _forward_failed((*args, *kwargs.values()), error_source_line(error), error) from error
 
 
-def _failed(inputs: tuple[Any, ...], at: str, error: Exception) -> ModelError:
+def _forward_failed(inputs: tuple[Any, ...], at: str, error: Exception) -> ModelError:
     given = [tuple(i.shape) if isinstance(i, Tensor) else type(i).__name__ for i in inputs]
     return ModelError(
         f"the model's forward fails on the example inputs {given}{at}: {first_line(error)}; "
@@ -52,7 +50,8 @@ def _failed(inputs: tuple[Any, ...], at: str, error: Exception) -> ModelError:
     )
 
 
-def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> None:
+def _fall_back(model: nn.Module, shapes: _NotingInterpreter, inputs: tuple[Any, ...]) -> None:
+    """Note results by fake tensors or by a real forward pass; what the forward raises then is the model's own error."""
     try:
         try:
             with _quiet("torch._subclasses.fake_tensor"), FakeTensorMode(allow_non_fake_inputs=True) as fake:
@@ -62,7 +61,7 @@ def _fall_back(model: nn.Module, shapes: _Noting, inputs: tuple[Any, ...]) -> No
                 shapes.run(*inputs)
     except Exception as error:
         at = f" at {getattr(shapes.at.target, '__name__', shapes.at.target)!r}" if shapes.at is not None else ""
-        raise _failed(inputs, at, error) from error
+        raise _forward_failed(inputs, at, error) from error
 
 
 def on_meta(tensor: Tensor) -> Tensor:
@@ -83,6 +82,7 @@ def _quiet(name: str) -> Iterator[None]:
 
 @contextmanager
 def _values_restored(model: nn.Module) -> Iterator[None]:
+    """Inside, the model may write into its parameters and buffers; afterwards they hold what they held before."""
     saved = [(tensor, tensor.clone()) for tensor in (*model.parameters(), *model.buffers())]
     try:
         yield
@@ -92,9 +92,9 @@ def _values_restored(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _layers_noted(module: nn.Module | None) -> Iterator[Inside]:
+def _layers_noted(module: nn.Module | None) -> Iterator[LayersInside]:
     """Inside, notes which convolutions and linear layers of a module run."""
-    found: Inside = []
+    found: LayersInside = []
 
     def note(layer: nn.Module, args: tuple[Any, ...], result: Tensor) -> None:
         found.append((layer, (args[0] if isinstance(layer, _ConvTransposeNd) else result).shape))
@@ -108,21 +108,22 @@ def _layers_noted(module: nn.Module | None) -> Iterator[Inside]:
             handle.remove()
 
 
-class _Noting(fx.Interpreter):
-    """Runs a graph and notes shapes, and in ``meta["inside"]`` which layers a module uses; ``at`` is where it is."""
+class _NotingInterpreter(fx.Interpreter):
+    """Runs a graph and notes results and the layers that a module uses; ``at`` is the node that it has come to."""
 
     at: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:
         self.at = n
-        with _layers_noted(self.fetch_attr(str(n.target)) if n.op == "call_module" else None) as n.meta["inside"]:
+        with _layers_noted(self.fetch_attr(str(n.target)) if n.op == "call_module" else None) as layers:
             result = super().run_node(n)
-        n.meta["like"] = tree_map_only(Tensor, lambda t: torch.empty(t.shape, device="meta"), result)
+        info(n).layers_inside = layers
+        info(n).result = tree_map_only(Tensor, lambda t: torch.empty(t.shape, device="meta"), result)
         return result
 
 
-class OnMeta(_Noting):
-    """The same on the meta device, where nothing is computed or written."""
+class MetaInterpreter(_NotingInterpreter):
+    """Runs a graph on the meta device, where nothing is computed or written, and notes results and layers."""
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         value = super().get_attr(target, args, kwargs)

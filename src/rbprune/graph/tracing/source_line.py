@@ -7,7 +7,7 @@ import traceback
 from types import FrameType
 
 
-def current_line() -> str | None:
+def current_source_line() -> str | None:
     """File and line of the innermost frame of the model's own: fx's stack traces take ten times as long."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.endswith("rbprune/graph/tracing/trace.py"):
@@ -17,7 +17,7 @@ def current_line() -> str | None:
     return None
 
 
-def line_of(error: Exception) -> str:
+def error_source_line(error: Exception) -> str:
     """The user's line on which an error happened, in brackets; nothing where it is not known."""
     own = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""

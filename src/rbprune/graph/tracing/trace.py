@@ -13,18 +13,20 @@ from torch.utils._pytree import tree_leaves
 from rbprune.errors import ModelError, nearest
 from rbprune.graph.channel_graph import ChannelGraph
 from rbprune.graph.ids import FROZEN, compact
-from rbprune.graph.propagation import Walk
-from rbprune.graph.rules import carry, size_dependence
+from rbprune.graph.node_info import info
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind, Reason
+from rbprune.graph.rules import apply_rule, size_dependence
 from rbprune.graph.rules.layers import parameter
-from rbprune.graph.rules.verify_custom_layers import try_layers
-from rbprune.graph.sites import Site, collect
-from rbprune.graph.tracing.hooks import find_hooks, judge
-from rbprune.graph.tracing.module_widths import Reads, freeze_read, reads
-from rbprune.graph.tracing.preserve_model import untouched
+from rbprune.graph.rules.verify_custom_layers import verify_custom_layers
+from rbprune.graph.sites import Site, collect_sites
+from rbprune.graph.tracing.hooks import find_hooked_modules, note_hook_effects
+from rbprune.graph.tracing.module_widths import WidthReads, freeze_read_widths
+from rbprune.graph.tracing.preserve_model import preserve_model
 from rbprune.graph.tracing.residual import find_blocks
 from rbprune.graph.tracing.shapes import note_shapes
-from rbprune.graph.tracing.shared_tensors import freeze_bound
-from rbprune.graph.tracing.tracer import follow
+from rbprune.graph.tracing.shared_tensors import freeze_shared_tensors
+from rbprune.graph.tracing.tracer import trace_forward
 from rbprune.utils.inputs import arguments
 
 
@@ -40,23 +42,23 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     >>> [(site.name, site.channels, site.consumers) for site in graph.sites]
     [('0', 3, ['2'])]
     """
-    _check(model, keep)
-    walk = Walk(model, tuple(keep))
-    graphs, asked = _graphs(walk, model, arguments(example_inputs))
+    _check_traceable(model, keep)
+    propagation = Propagation(model, tuple(keep))
+    graphs, width_reads = _graphs(propagation, model, arguments(example_inputs))
     for graph in graphs:
-        _walk(walk, graph)
+        _propagate(propagation, graph)
         if graph is graphs[0]:
-            applied, fixed = dict(walk.applied), dict(walk.fixed)
-    freeze_bound(walk)
-    freeze_read(walk, asked)
-    component = walk.ids.components()
-    sites = collect(walk.axes.values(), component)
-    blocks = _mark_residual(sites, walk, component, graphs[0])
-    frozen, axes = _frozen(walk, sites), list(walk.axes.values())
+            applied, fixed = dict(propagation.applied), dict(propagation.fixed)
+    freeze_shared_tensors(propagation)
+    freeze_read_widths(propagation, width_reads)
+    component = propagation.ids.components()
+    sites = collect_sites(propagation.axes.values(), component)
+    blocks = _mark_residual(sites, propagation, component, graphs[0])
+    frozen, axes = _why_frozen(propagation, sites), list(propagation.axes.values())
     return ChannelGraph(model, sites, frozen, axes, applied, fixed, blocks, example_inputs)
 
 
-def _check(model: nn.Module, keep: Sequence[str]) -> None:
+def _check_traceable(model: nn.Module, keep: Sequence[str]) -> None:
     inside = next((name for name in ("_orig_mod", "module") if name in model._modules and _is_wrapper(model)), None)
     if inside:
         raise ModelError(
@@ -76,28 +78,26 @@ def _is_wrapper(model: nn.Module) -> bool:
     return type(model).__module__.startswith(("torch.nn.parallel", "torch._dynamo"))
 
 
-def _graphs(walk: Walk, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], Reads]:
+def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], WidthReads]:
     """The network in evaluation and, where it is another one (auxiliary heads), in training; the widths it reads."""
     found: list[fx.Graph] = []
-    asked: Reads = []
+    width_reads = WidthReads()
     tensors = tuple(value for value in tree_leaves(inputs) if isinstance(value, Tensor))
-    walk.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
+    propagation.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
     for training in (False, True):
-        hooked = find_hooks(model)
-        with untouched(model, training=training):
-            try_layers(model)
-            with reads(model) as noted:
-                graph = follow(model, inputs, hooked)
-            asked += noted
-            if found and _text(graph) == _text(found[0]):
+        hooked = find_hooked_modules(model)
+        with preserve_model(model, training=training):
+            propagation.verified = verify_custom_layers(model)
+            graph = trace_forward(propagation, inputs, hooked, width_reads)
+            if found and _signature(graph) == _signature(found[0]):
                 continue
             note_shapes(model, graph, tensors)
-            judge(walk, hooked)
+            note_hook_effects(propagation, hooked)
             found.append(graph)
-    return found, asked
+    return found, width_reads
 
 
-def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:
+def _signature(graph: fx.Graph) -> list[tuple[Any, ...]]:
     """What a graph does; whether dropout is told that it trains makes no other network."""
     return [
         (n.op, str(n.target), str(n.args), str({k: v for k, v in n.kwargs.items() if k != "training"}))
@@ -105,63 +105,72 @@ def _text(graph: fx.Graph) -> list[tuple[Any, ...]]:
     ]
 
 
-def _walk(walk: Walk, graph: fx.Graph) -> None:
+def _propagate(propagation: Propagation, graph: fx.Graph) -> None:
+    """Send identities through every operation of a graph, from the inputs to the outputs."""
     env: dict[fx.Node, Any] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
-            env[node] = walk.frozen_like(node.meta["like"])
+            env[node] = propagation.frozen_like(info(node).result)
             continue
         if node.op == "get_attr":
-            like = node.meta["like"]
-            env[node] = parameter(walk, node, like) if isinstance(like, Tensor) else like
+            like = info(node).result
+            env[node] = parameter(propagation, node, like) if isinstance(like, Tensor) else like
             continue
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
         if node.op == "output":
             for ids in tree_leaves(args):
                 if isinstance(ids, Tensor):
-                    walk.ids.freeze(ids, "the network's output")
-            size_dependence.freeze(walk, node, size_dependence.used(walk, node))
+                    propagation.ids.freeze(ids, Reason(Kind.OUTPUT, "the network's output"))
+            size_dependence.freeze_counted(propagation, node, size_dependence.counted_by_arguments(propagation, node))
             continue
         try:
-            env[node] = carry(walk, node, args, kwargs)
+            env[node] = apply_rule(propagation, node, args, kwargs)
         except (TypeError, IndexError, RuntimeError, ValueError, AttributeError):
             # a rule that does not understand its arguments knows nothing about the operation
-            reason = f"{walk.describe(node)} is called in a way without a rule"
-            env[node] = walk.refuse(node, (args, kwargs), reason)
+            env[node] = propagation.refuse(node, (args, kwargs), "is called in a way without a rule", Kind.NO_RULE)
 
 
-def _frozen(walk: Walk, sites: list[Site]) -> dict[str, str]:
-    """Why some or all outputs of a layer stay, or all of it."""
-    reasons, bonds = walk.ids.reasons(), walk.ids.bonds()
+def _why_frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason]:
+    """The layers of which outputs stay, some or all, each with the first reason for that."""
+    reasons, bonds = propagation.ids.reasons(), propagation.ids.bonds()
     covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
     frozen = {}
-    for (owner, role), axis in walk.axes.items():
-        if role == "out" or (role == "along" and isinstance(walk.modules.get(owner), _ConvNd)):
+    for (owner, role), axis in propagation.axes.items():
+        if role == "out" or (role == "along" and isinstance(propagation.modules.get(owner), _ConvNd)):
             reason = next((reasons[i] for i in axis.ids.tolist() if i in reasons), None)
             if reason is None and bool((axis.ids == FROZEN).any()):
-                reason = "it carries channels that cannot be removed"
+                reason = Reason(Kind.MEETS_FIXED, "it carries channels that cannot be removed")
             if reason is None and owner not in covered:
-                bond = next((bonds[i] for i in axis.ids.tolist() if i in bonds), "sizes written into the model")
-                reason = f"its channels are bound to each other by {bond}, so none can go alone"
+                reason = _bound_by(next((bonds[i] for i in axis.ids.tolist() if i in bonds), None))
             if reason is not None:
                 frozen[owner] = reason
-    for name, module in walk.modules.items():
-        if isinstance(module, _ConvNd | nn.Linear) and not {(name, "out"), (name, "along")} & walk.axes.keys():
-            unseen = "the graph does not see it: it is not called, or only inside an operation without a rule"
-            frozen[name] = walk.bound.get(id(module._parameters.get("weight")), unseen)
+    for name, module in propagation.modules.items():
+        if isinstance(module, _ConvNd | nn.Linear) and not {(name, "out"), (name, "along")} & propagation.axes.keys():
+            frozen[name] = propagation.uncuttable.get(id(module._parameters.get("weight")), _NOT_SEEN)
     return frozen
 
 
-def _mark_residual(sites: list[Site], walk: Walk, component: Tensor, graph: fx.Graph) -> dict[str, str]:
+_NOT_SEEN = Reason(
+    Kind.NOT_SEEN, "the graph does not see it: it is not called, or only inside an operation without a rule"
+)
+
+
+def _bound_by(bond: Reason | None) -> Reason:
+    """Why none of a layer's channels can go: ``bond`` is what binds them to each other, where something told it."""
+    by, place = (bond.text, bond.place) if bond else ("sizes written into the model", None)
+    return Reason(Kind.BOUND, f"its channels are bound to each other by {by}, so none can go alone", place)
+
+
+def _mark_residual(sites: list[Site], propagation: Propagation, component: Tensor, graph: fx.Graph) -> dict[str, str]:
     """Note which sites lie in residual blocks; returns those with an identity shortcut, each with its last module."""
     here = set(graph.nodes)
-    sums = {node: (left, right, ids) for node, left, right, ids in walk.sums if node in here}
+    sums = {node: (left, right, ids) for node, left, right, ids in propagation.sums if node in here}
     blocks = find_blocks(graph, [(node, left, right) for node, (left, right, _) in sums.items()])
     summed = {c for block in blocks for c in component[compact(sums[block.sum][2])[0].unique()].tolist() if c != FROZEN}
     for site in sites:
         out = next(part for part in site.parts if part.role == "out")
-        channel = int(component[walk.axes[out.owner, "out"].ids[out.positions[0, 0]]])
-        block = next((b for b in blocks if walk.makers[out.owner] in b.nodes), None)
+        channel = int(component[propagation.axes[out.owner, "out"].ids[out.positions[0, 0]]])
+        block = next((b for b in blocks if propagation.makers.get(out.owner) in b.nodes), None)
         if channel in summed:
             site.residual = "sum"
         elif block is not None:

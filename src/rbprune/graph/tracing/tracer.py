@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -10,11 +11,15 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from rbprune.errors import UnprunableError, first_line
-from rbprune.graph.rules import is_layer
-from rbprune.graph.tracing.concrete_sizes import DecidingTracer
-from rbprune.graph.tracing.hooks import Hooked, passed
+from rbprune.graph.markers import seen_by_hook
+from rbprune.graph.node_info import info
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.rules import own_rule
+from rbprune.graph.tracing.concrete_sizes import ConcreteSizeTracer
+from rbprune.graph.tracing.hooks import HookedModule
+from rbprune.graph.tracing.module_widths import WidthReads
 from rbprune.graph.tracing.shapes import check_forward
-from rbprune.graph.tracing.source_line import current_line, line_of
+from rbprune.graph.tracing.source_line import current_source_line, error_source_line
 
 _PARAMETRIZED = "torch.nn.utils.parametrize"
 
@@ -23,16 +28,24 @@ _FACTORIES = (torch.zeros, torch.ones, torch.empty, torch.full, torch.rand, torc
 """They take sizes, which fx lets them record only when told to."""
 
 
-class _Tracer(DecidingTracer):
+class _Tracer(ConcreteSizeTracer):
     """Follows every module that it can; one whose forward cannot be followed is a leaf, and so has no rule.
 
     Tensors among the inputs are followed, all else in them (flags, None, defaults) is what it is.
     """
 
-    def __init__(self, inputs: Any, leaves: dict[str, str], hooked: dict[str, Hooked]) -> None:
-        super().__init__(autowrap_functions=_FACTORIES)
+    def __init__(
+        self,
+        propagation: Propagation,
+        inputs: Any,
+        leaves: dict[str, str],
+        hooked: dict[str, HookedModule],
+        width_reads: WidthReads,
+    ) -> None:
+        super().__init__(width_reads, autowrap_functions=_FACTORIES)
         self._autowrap_search.append(torch)
-        self.inputs, self.leaves, self.hooked = inputs, leaves, hooked
+        self.propagation, self.inputs, self.leaves, self.hooked = propagation, inputs, leaves, hooked
+        self.thread = get_ident()
         self.path = [""]
         self.failed: tuple[Exception, list[str]] | None = None
 
@@ -48,14 +61,14 @@ class _Tracer(DecidingTracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
-        node.meta["where"] = current_line()
+        info(node).source_line = current_source_line()
         return node
 
     def _input(self, number: int) -> Any:
         return self.create_proxy("placeholder", f"input_{number}", (), {})
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        if self.running:
+        if self.runs_modules or get_ident() != self.thread:
             return attr_val
         # per-channel buffers are followed like parameters; flags and counters are read, as control flow needs them
         self.proxy_buffer_attributes = (
@@ -64,14 +77,14 @@ class _Tracer(DecidingTracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if module_qualified_name in self.leaves or is_layer(m):
+        if module_qualified_name in self.leaves or own_rule(self.propagation, m):
             return True
         kind = next(base for base in type(m).__mro__ if base.__module__ != _PARAMETRIZED)
         library = kind.__module__.startswith(("torch.nn", "torch.ao.nn"))
         return library and not isinstance(m, nn.Sequential) and "forward" not in vars(m)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        if self.running:
+        if self.runs_modules or get_ident() != self.thread:  # fx sees the modules that run in any thread
             return forward(*args, **kwargs)
         depth = len(self.path)
         try:
@@ -82,7 +95,7 @@ class _Tracer(DecidingTracer):
                 args, kwargs = self._mark(path, "input", (args, kwargs))
             result = super().call_module(m, forward, args, kwargs)
             if path in self.leaves and isinstance(result, fx.Proxy):
-                result.node.meta["why"] = self.leaves[path]
+                info(result.node).failure = self.leaves[path]
             if each is not None:
                 to_node = lambda value: tree_map_only(fx.Proxy, lambda p: p.node, value)  # noqa: E731
                 each.args, each.kwargs, each.output = to_node(args), to_node(kwargs), to_node(result)
@@ -97,35 +110,42 @@ class _Tracer(DecidingTracer):
 
     def _mark(self, path: str, place: str, values: Any) -> Any:
         def mark(value: fx.Proxy) -> fx.Proxy:
-            marked = self.create_proxy("call_function", passed, (value, path), {})
+            marked = self.create_proxy("call_function", seen_by_hook, (value, path), {})
             self.hooked[path].marks[place].append(marked.node)
             return marked
 
         return tree_map_only(fx.Proxy, mark, values)
 
 
-def follow(model: nn.Module, inputs: Any, hooked: dict[str, Hooked]) -> fx.Graph:
-    """The graph of ``model.forward(*args, **kwargs)``, where inputs are (args, kwargs); fills in ``hooked``."""
+def trace_forward(
+    propagation: Propagation, inputs: Any, hooked: dict[str, HookedModule], width_reads: WidthReads
+) -> fx.Graph:
+    """The graph of ``model.forward(*args, **kwargs)``, where inputs are (args, kwargs).
+
+    Fills in ``hooked``, and ``width_reads`` with the widths that the forward reads.
+    """
+    model = propagation.modules[""]
     leaves: dict[str, str] = {}
     while True:
-        tracer = _Tracer(inputs, leaves, hooked)
+        tracer = _Tracer(propagation, inputs, leaves, hooked, width_reads)
         for each in hooked.values():
             each.marks = {"input": [], "output": []}
         try:
-            graph = tracer.trace(model)
+            with width_reads.watching(model):
+                graph = tracer.trace(model)
             for node in graph.nodes:
                 node.meta.pop("is_wrapped", None)  # else a GraphModule tells fx, for good, to wrap torch.zeros
             return graph
         except Exception as error:
             path = tracer.failed[1] if tracer.failed and tracer.failed[0] is error else [""]
             stuck = next((name for name in reversed(path) if name not in leaves), "")
-            reason = first_line(error)
+            said = first_line(error)
             if stuck:
-                leaves[stuck] = reason
+                leaves[stuck] = said
                 continue
             check_forward(model, *inputs)
             raise UnprunableError(
-                f"the forward of {type(model).__name__} cannot be traced{line_of(error)}: {reason}; control flow that "
-                "depends on data, and code that needs real tensors, cannot be followed in the outermost module: move "
-                "it into a submodule (which is then left alone), or prune the submodule that has none"
+                f"the forward of {type(model).__name__} cannot be traced{error_source_line(error)}: {said}; control "
+                "flow that depends on data, and code that needs real tensors, cannot be followed in the outermost "
+                "module: move it into a submodule (which is then left alone), or prune the submodule that has none"
             ) from error

@@ -78,3 +78,13 @@ def test_a_layer_that_mixes_is_followed_inside(kind: type[nn.Conv2d], sites: lis
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [site.name for site in graph.sites] == sites
     check_cut(graph, random_drop(graph), x)
+
+
+def test_a_parametrized_layer_with_a_forward_of_its_own_has_no_rule() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.sort(super().forward(x), 1)[0]
+
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(Doubled(4, 5)), nn.Linear(5, 2))
+    graph = trace(model, torch.zeros(2, 4))
+    assert graph.sites == []

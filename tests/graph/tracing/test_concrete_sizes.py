@@ -1,14 +1,13 @@
-"""Networks whose forward must know a size as a plain number, each with its input's shape and the sites it must have."""
+"""Forwards that must know a size as a plain number: followed as they go for the example, and exact."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.graph.operations import Net, conv
+from tests.graph.operations import Case, Net, check_operation, conv
 
 
 def asserted(net: Net, x: Tensor) -> Tensor:
@@ -74,7 +73,7 @@ def by_range(net: Net, x: Tensor) -> Tensor:
     return net.b(torch.stack(rows, 2) * float(y.size(3)) + int(y.size(2) / 2))
 
 
-DECIDING: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, int]]] = {
+NETS: dict[str, Case] = {
     "asserted": (lambda: Net(asserted, a=conv(3, 6), b=conv(6, 2)), (3, 5, 5), {"a": 6}),
     "resized": (lambda: Net(resized, a=conv(3, 6), b=conv(6, 4), c=conv(10, 2)), (3, 5, 5), {"a": 6, "b": 4}),
     "shortcut": (
@@ -128,3 +127,9 @@ DECIDING: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, in
     "decided by width": (lambda: Net(by_width, a=conv(3, 8), b=conv(8, 6), c=conv(6, 2)), (3, 5, 5), {"b": 6}),
     "decided by rows": (lambda: Net(by_range, a=conv(3, 6), b=conv(6, 2)), (3, 5, 5), {"a": 6}),
 }
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("name", NETS)
+def test_masked_equals_removed(name: str, training: bool) -> None:
+    check_operation(*NETS[name], training)

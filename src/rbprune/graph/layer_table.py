@@ -1,0 +1,114 @@
+"""The table of layers: for each kind of layer its type, its rule, and which of its attributes are widths.
+
+The entries for layers of torch and timm are written in ``rules/tables.py``; ``register_rule`` adds those of the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from rbprune.graph.sites import Role
+
+Rule = Callable[..., Any]
+"""How an operation carries channel identities; how it is called is told in ``rbprune.graph.rules``."""
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """What the graph knows of a kind of layer.
+
+    ``widths`` are the attributes that count channels, each with the roles of the axes that it counts. The first of
+    them for a role is the number of positions on that axis; the others, and ``group_counts``, keep their ratio to it
+    when it is cut.
+    """
+
+    rule: Rule
+    types: tuple[type, ...] = ()
+    timm: tuple[str, ...] = ()
+    """Names of classes in ``timm.layers``, by name so that timm need not be installed."""
+    widths: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
+    group_counts: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
+    """Attributes that count groups of channels; unlike a width, one that the forward reads is let be."""
+
+    def attributes(self, role: Role) -> list[str]:
+        """The attributes that a cut along an axis of that role changes, the number of its positions first."""
+        both = (*self.widths.items(), *self.group_counts.items())
+        return [name for name, roles in both if role in roles]
+
+
+_of_torch: list[LayerKind] = []
+_of_timm: dict[str, LayerKind] = {}
+_of_user: dict[type, LayerKind] = {}
+
+
+def add_kinds(kinds: tuple[LayerKind, ...]) -> None:
+    """Enter layers of torch and timm; where a layer has several types in the table, the first entry counts."""
+    _of_torch.extend(kind for kind in kinds if kind.types)
+    _of_timm.update({name: kind for kind in kinds for name in kind.timm})
+
+
+def teach_kind(kind: LayerKind) -> None:
+    """Enter a layer of the user's; it comes before those of torch and timm."""
+    _of_user.update(dict.fromkeys(kind.types, kind))
+
+
+def user_kind(module: nn.Module) -> LayerKind | None:
+    """The entry that the user made for the module's class, or for the nearest of its bases."""
+    return next((_of_user[base] for base in type(module).__mro__ if base in _of_user), None)
+
+
+def timm_kind(module: nn.Module) -> LayerKind | None:
+    """The entry of a layer that timm defines.
+
+    >>> timm_kind(nn.Conv2d(1, 1, 1)) is None
+    True
+    """
+    return _of_timm.get(type(module).__name__) if type(module).__module__.startswith("timm.layers.") else None
+
+
+def torch_kind(module: nn.Module) -> LayerKind | None:
+    """The entry of a layer of torch, or of a subclass of one.
+
+    >>> torch_kind(nn.Conv2d(1, 1, 1)).attributes("along")
+    ['out_channels', 'in_channels', 'groups']
+    """
+    return next((kind for kind in _of_torch if isinstance(module, kind.types)), None)
+
+
+def library_forward(kind: type[nn.Module]) -> Any:
+    """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
+    bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
+    nearest = next((base for base in bases if base.__module__.startswith("torch.")), None)
+    return getattr(nearest, "forward", None)
+
+
+def widths_of(module: nn.Module) -> Mapping[str, tuple[Role, ...]]:
+    """The attributes of a module that count channels, each with the roles of the axes that it counts."""
+    kind = _kind_with_widths(module)
+    return kind.widths if kind else {}
+
+
+def set_width(module: nn.Module, role: Role, width: int) -> None:
+    """Let a module's own numbers say that an axis has so many positions.
+
+    >>> layer = nn.GroupNorm(4, 8)
+    >>> set_width(layer, "along", 6)
+    >>> layer.num_channels, layer.num_groups
+    (6, 3)
+    """
+    kind = _kind_with_widths(module)
+    names = kind.attributes(role) if kind else []
+    if names:
+        before = int(getattr(module, names[0]))
+        for name in names:
+            setattr(module, name, int(getattr(module, name)) * width // before)
+
+
+def _kind_with_widths(module: nn.Module) -> LayerKind | None:
+    """The first entry that names widths: a rule taught for a subclass need not repeat those of the class."""
+    found = (user_kind(module), timm_kind(module), torch_kind(module))
+    return next((kind for kind in found if kind is not None and kind.widths), None)

@@ -1,0 +1,169 @@
+"""Layers with weights and normalisation: masked == removed, in evaluation and in training, gradients included."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rbprune import trace
+from tests.graph.hostile import check_exact, image
+from tests.graph.operations import Case, Net, Refusal, check_operation, check_refused, conv
+from tests.networks import scramble, tiny_cnn
+
+
+def normalised(net: Net, x: Tensor) -> Tensor:
+    norm = net.norm
+    y = F.batch_norm(net.a(x), norm.running_mean, norm.running_var, norm.weight, norm.bias, net.training)
+    return net.b(F.relu(y))
+
+
+NETS: dict[str, Case] = {
+    "conv1d": (
+        lambda: nn.Sequential(nn.Conv1d(3, 6, 3), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 2, 3)),
+        (3, 9),
+        {"0": 6},
+    ),
+    "conv3d": (
+        lambda: nn.Sequential(nn.Conv3d(2, 6, 2), nn.BatchNorm3d(6), nn.AvgPool3d(2), nn.Conv3d(6, 2, 1)),
+        (2, 5, 5, 5),
+        {"0": 6},
+    ),
+    "transposed": (
+        lambda: nn.Sequential(
+            nn.ConvTranspose2d(3, 6, 2, 2), nn.ELU(), nn.ConvTranspose2d(6, 5, 3), nn.Conv2d(5, 2, 1)
+        ),
+        (3, 5, 5),
+        {"0": 6, "2": 5},
+    ),
+    "grouped": (
+        lambda: nn.Sequential(conv(3, 8), nn.ReLU(), conv(8, 12, groups=4), nn.ReLU(), conv(12, 2)),
+        (3, 6, 6),
+        {"0": 2, "2": 3},
+    ),
+    "depthwise": (
+        lambda: nn.Sequential(conv(3, 6), conv(6, 6, groups=6), nn.BatchNorm2d(6), nn.ReLU6(), conv(6, 2)),
+        (3, 6, 6),
+        {"0": 6},
+    ),
+    "depth multiplier": (
+        lambda: nn.Sequential(conv(3, 4), conv(4, 8, groups=4), nn.ReLU(), conv(8, 2)),
+        (3, 6, 6),
+        {"0": 4},
+    ),
+    "group norm": (lambda: nn.Sequential(conv(3, 8), nn.GroupNorm(4, 8), nn.SiLU(), conv(8, 2)), (3, 6, 6), {"0": 4}),
+    "instance norm": (
+        lambda: nn.Sequential(conv(3, 6), nn.InstanceNorm2d(6, affine=True), nn.Mish(), conv(6, 2)),
+        (3, 6, 6),
+        {"0": 6},
+    ),
+    "instance norm without parameters": (
+        lambda: nn.Sequential(conv(3, 6), nn.InstanceNorm2d(6), conv(6, 2)),
+        (3, 6, 6),
+        {"0": 6},
+    ),
+    "layer scale": (
+        lambda: Net(
+            lambda n, x: n.b(n.a(x) * n.gamma), a=conv(3, 6), b=conv(6, 2), gamma=nn.Parameter(torch.randn(6, 1, 1))
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "raw convolution": (
+        lambda: Net(
+            lambda n, x: F.conv2d(F.relu(F.conv2d(x, n.w, n.bias)), n.v),
+            w=nn.Parameter(torch.randn(6, 3, 3, 3)),
+            bias=nn.Parameter(torch.randn(6)),
+            v=nn.Parameter(torch.randn(2, 6, 3, 3)),
+        ),
+        (3, 7, 7),
+        {"w": 6},
+    ),
+    "reused module": (
+        lambda: Net(lambda n, x: n.c(n.b(F.relu(n.b(n.a(x))))), a=conv(3, 6), b=conv(6, 6), c=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "raw batch norm": (
+        lambda: Net(normalised, a=conv(3, 6), norm=nn.BatchNorm2d(6), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+}
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("name", NETS)
+def test_masked_equals_removed(name: str, training: bool) -> None:
+    check_operation(*NETS[name], training)
+
+
+REFUSED: dict[str, Refusal] = {
+    "layer norm over channels": (
+        lambda: Net(
+            lambda n, x: n.b(n.norm(n.a(x).permute(0, 2, 3, 1))), a=conv(3, 6), norm=nn.LayerNorm(6), b=nn.Linear(6, 2)
+        ),
+        (3, 5, 5),
+        "'norm' (LayerNorm) normalises over channels",
+    ),
+    "one group": (
+        lambda: nn.Sequential(conv(3, 6), nn.GroupNorm(1, 6), conv(6, 2)),
+        (3, 5, 5),
+        "'1' (GroupNorm) normalises over channels",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_exact_is_frozen_with_the_line(name: str) -> None:
+    check_refused(*REFUSED[name])
+
+
+def test_a_batch_norm_with_a_forward_of_its_own_is_left_as_it_was() -> None:
+    class Counting(nn.BatchNorm2d):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                self.num_batches_tracked.add_(1)
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
+
+    Counting.__module__ = "elsewhere"
+    model = nn.Sequential(conv(3, 6), Counting(6), conv(6, 2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    graph = trace(model, torch.randn(2, 3, 5, 5))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    graph.remove({"0": [1, 2]})
+    assert model[1].num_features == 4
+    assert model(torch.randn(2, 3, 5, 5)).shape == (2, 2, 5, 5)
+
+
+def test_an_input_without_a_batch_is_refused() -> None:
+    model = nn.Sequential(conv(6, 6), nn.ReLU(), conv(6, 2))
+    graph = trace(model, torch.zeros(6, 6, 6))
+    assert graph.sites == []
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_buffers_per_channel_are_cut(persistent: bool) -> None:
+    class Buffers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = conv(3, 6), conv(6, 2)
+            self.register_buffer("scale", torch.rand(6), persistent=persistent)
+            self.register_buffer("shift", torch.rand(1, 6, 1, 1), persistent=persistent)
+            self.plain = torch.rand(6, 1, 1).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b((self.a(x) * self.scale.view(1, -1, 1, 1) + self.shift) * self.plain)
+
+    model = scramble(Buffers())
+    graph = check_exact(model, image(), sites={"a": 6})
+    assert model.scale.shape[0] == model.plain.shape[0] == graph["a"].channels
+    assert ("scale" in model.state_dict()) is persistent
+
+
+def test_linear_after_flatten_owns_a_range_of_columns_per_channel() -> None:
+    graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
+    (part,) = [part for part in graph["4"].parts if part.role == "in"]
+    assert part.owner == "8"
+    assert part.positions[2].tolist() == list(range(32, 48))
