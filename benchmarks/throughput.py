@@ -34,7 +34,7 @@ from rbprune import data, models
 from rbprune.data import TensorSource
 from rbprune.data.cifar10 import CIFAR10, read_cifar10
 from rbprune.measure.machine import cpu_name
-from rbprune.runs.build import make_feed
+from rbprune.runs.build import make_run_data
 from rbprune.settings.recipe import load_recipe
 from rbprune.train.runner import Runner
 from rbprune.utils.interrupt import Signals
@@ -76,7 +76,7 @@ def make_runner(name: str, images: Tensor, labels: Tensor, batch: int) -> Runner
     )
     torch.manual_seed(0)
     whole = data.Data(source, None, source, CIFAR10.classes, CIFAR10.shape)
-    return Runner(config, models.build(name), torch.zeros(2, *CIFAR10.shape), make_feed(whole, 0), F.cross_entropy)
+    return Runner(config, models.build(name), torch.zeros(2, *CIFAR10.shape), make_run_data(whole, 0), F.cross_entropy)
 
 
 def ours(runner: Runner) -> Steps:
@@ -95,7 +95,7 @@ def ours(runner: Runner) -> Steps:
 
 def same_batches(runner: Runner) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches that ``ours`` trains on."""
-    stream, epoch = runner.feed.train(runner.phases[-1].optim.batch_size), 0
+    stream, epoch = runner.data.train(runner.phases[-1].optim.batch_size), 0
     while True:
         yield from stream.epoch(mix(runner.phases[-1].number, epoch))
         epoch += 1

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from rbprune.cli import main
 from rbprune.settings.recipe import shipped
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -136,7 +136,7 @@ def documented() -> dict[str, str]:
 
 
 def test_every_setting_and_its_default_is_in_the_docs() -> None:
-    assert documented() == settings(Config)
+    assert documented() == settings(Settings)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -15,10 +15,10 @@ from rbprune.graph import Plan
 from rbprune.methods import Price
 from rbprune.pruner import Loss
 from rbprune.runs.folder import RunFolder
-from rbprune.settings.recipe import build_config, merge
-from rbprune.settings.sections import Config
+from rbprune.settings.recipe import build_settings, merge
+from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
-from rbprune.train.state import Feed
+from rbprune.train.state import RunData
 from rbprune.train.stream import Batch, LoaderStream
 
 
@@ -30,7 +30,7 @@ class Result:
     plan: Plan
     summary: dict[str, Any]
     events: list[dict[str, Any]]
-    config: Config
+    config: Settings
 
     def save(self, folder: str | Path) -> Path:
         """Write a run folder: weights, plan, settings, events, summary and report."""
@@ -90,11 +90,11 @@ def prune(
         "data": {"name": "loader"},
         "prune": {name: value for name, value in given.items() if value is not None},
     }
-    config = build_config(merge(base, tables), overrides, where="options")
+    settings = build_settings(merge(base, tables), overrides, where="options")
     train = LoaderStream(train_loader, dataset_size)
     val = None if val_loader is None else LoaderStream(val_loader)
     test = val if test_loader is None else LoaderStream(test_loader)
-    feed = Feed(train=lambda batch_size: train, val=val, test=test)
-    runner = Runner(config, model, example_inputs, feed, loss_fn, console=console)
+    data = RunData(train=lambda batch_size: train, val=val, test=test)
+    runner = Runner(settings, model, example_inputs, data, loss_fn, console=console)
     summary = runner.run()
-    return Result(model, runner.graph.plan(), summary, runner.journal.events, runner.config)
+    return Result(model, runner.graph.plan(), summary, runner.journal.events, runner.settings)

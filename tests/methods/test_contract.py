@@ -15,10 +15,10 @@ from torch import nn
 from rbprune import Pruner, trace
 from rbprune.methods import METHODS, Price, Stage
 from rbprune.runs.folder import RunFolder
-from rbprune.settings.recipe import build_config
+from rbprune.settings.recipe import build_settings
 from rbprune.train.checkpoint import load_checkpoint
 from rbprune.train.runner import Runner
-from rbprune.train.state import Feed
+from rbprune.train.state import RunData
 from rbprune.train.stream import LoaderStream
 from rbprune.utils.interrupt import Interrupted
 from tests.networks import relative_error, stripes, tiny_cnn
@@ -74,12 +74,12 @@ def runner(method: str, folder: Path | None) -> Runner:
         "runtime": {"recalibrate": 2, "threads": 1},
     }
     stream = LoaderStream(batches, 256)
-    feed = Feed(train=lambda batch_size: stream, val=LoaderStream(batches), test=LoaderStream(batches))
+    data = RunData(train=lambda batch_size: stream, val=LoaderStream(batches), test=LoaderStream(batches))
     if folder is not None:
         folder.mkdir(exist_ok=True)
     files = None if folder is None else RunFolder(folder)
     console = Console(file=io.StringIO())
-    return Runner(build_config(raw), network(method), images[:2], feed, F.cross_entropy, files=files, console=console)
+    return Runner(build_settings(raw), network(method), images[:2], data, F.cross_entropy, files=files, console=console)
 
 
 def weights(found: Runner) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ from rbprune.reproduce.estimate import estimate, find_data
 from rbprune.reproduce.experiments import Experiment
 from rbprune.runs.build import load_data
 from rbprune.settings.recipe import load_recipe
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from tests.reproduce.small import IBP, QUICK, RBP
 
 
@@ -20,7 +20,7 @@ def test_a_plan_loads_the_data_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     plain = load_data
 
-    def count(config: Config) -> Data:
+    def count(config: Settings) -> Data:
         loaded.append(config.data.name)
         return plain(config)
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from rbprune.runs.start import start
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.utils.interrupt import Interrupted
 
@@ -104,7 +104,7 @@ def signalled(number: signal.Signals, moment: str, folder: Path) -> subprocess.C
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-def stop_after(steps: int, config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stop_after(steps: int, config: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run until a signal comes between two steps."""
     plain, taken = getattr(Runner, BETWEEN_STEPS), 0
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rbprune.errors import ConfigError
-from rbprune.runs.build import EVALUATION_BATCH, build_model, load_data, make_feed, make_runner
+from rbprune.runs.build import EVALUATION_BATCH, build_model, load_data, make_run_data, make_runner
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.recipe import load_recipe
 from tests.runs.quick import QUICK, SMALL, quiet
@@ -17,11 +17,11 @@ from tests.runs.quick import QUICK, SMALL, quiet
 def test_data_are_divided_as_the_settings_say() -> None:
     data = load_data(load_recipe("demo", SMALL))
     assert (len(data.train), data.val and len(data.val)) == (160, 100)
-    feed = make_feed(data, seed=3)
-    assert feed.val is not None and feed.test is not None
-    sizes = [len(labels) for _, labels in feed.test.epoch(0)]
+    data = make_run_data(data, seed=3)
+    assert data.val is not None and data.test is not None
+    sizes = [len(labels) for _, labels in data.test.epoch(0)]
     assert sum(sizes) == len(data.test) and max(sizes) <= EVALUATION_BATCH
-    first, again, other = (list(make_feed(data, seed).train(16).epoch(0)) for seed in (3, 3, 4))
+    first, again, other = (list(make_run_data(data, seed).train(16).epoch(0)) for seed in (3, 3, 4))
     assert len(first) == 10
     assert all(torch.equal(a, b) for (a, _), (b, _) in zip(first, again, strict=True))
     assert not all(torch.equal(a, b) for (a, _), (b, _) in zip(first, other, strict=True))
@@ -37,7 +37,7 @@ def test_the_network_depends_on_the_seed_alone() -> None:
 
 def test_the_runner_knows_what_only_the_data_could_tell_and_writes_nothing(tmp_path: Path) -> None:
     runner = make_runner(load_recipe("demo", QUICK), RunFolder(tmp_path / "run"), quiet(), [])
-    assert (runner.config.model.classes, runner.config.model.input_shape) == (10, [1, 28, 28])
+    assert (runner.settings.model.classes, runner.settings.model.input_shape) == (10, [1, 28, 28])
     assert not (tmp_path / "run").exists()
 
 

@@ -12,14 +12,14 @@ from rbprune.runs import series
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.series import dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from tests.runs.quick import SMALL, quiet
 
 
 def test_a_run_is_started_once_and_resumed_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def start(config: Config, out: Path, **options: Any) -> dict[str, Any]:
+    def start(config: Settings, out: Path, **options: Any) -> dict[str, Any]:
         calls.append("start")
         RunFolder(out).begin(config)
         return {}
@@ -27,7 +27,7 @@ def test_a_run_is_started_once_and_resumed_from_then_on(tmp_path: Path, monkeypa
     monkeypatch.setattr(series, "start", start)
     monkeypatch.setattr(series, "resume", lambda out, **options: calls.append("resume") or {})
 
-    def settings() -> Config:
+    def settings() -> Settings:
         calls.append("settings")
         return load_recipe("demo", SMALL)
 

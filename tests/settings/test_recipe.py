@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rbprune.errors import ConfigError
-from rbprune.settings.recipe import build_config, load_recipe, merge, parse_override, shipped, to_toml
-from rbprune.settings.sections import Config
+from rbprune.settings.recipe import build_settings, load_recipe, merge, parse_override, shipped, to_toml
+from rbprune.settings.sections import Settings
 
 NAMES = [
     "demo",
@@ -31,7 +31,7 @@ def test_the_promised_recipes_are_shipped() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_is_valid_and_survives_being_written(name: str) -> None:
     config = load_recipe(name)
-    again = build_config(tomllib.loads(to_toml(config)), applied=True)
+    again = build_settings(tomllib.loads(to_toml(config)), applied=True)
     assert again == config
 
 
@@ -49,7 +49,7 @@ def test_the_paper_preset_has_the_papers_settings(name: str) -> None:
     assert (config.prune.epochs, config.prune.batch_size) == wanted.get(name, (10, 64))
     if name == "vgg16-cifar10" and config.pretrain is not None:
         assert (config.pretrain.epochs, config.pretrain.batch_size) == (100, 64)
-    assert build_config(tomllib.loads(to_toml(config)), applied=True) == config, "a written run repeats what was run"
+    assert build_settings(tomllib.loads(to_toml(config)), applied=True) == config, "a written run repeats what was run"
 
 
 @pytest.mark.parametrize("method", ["ibp", "rbc", "bc", "bc-gnj", "sbp", "bmrs"])
@@ -84,8 +84,8 @@ def raw(**more: Any) -> dict[str, Any]:
 
 def test_settings_for_one_method_reach_the_default_method_too() -> None:
     tables = {"rbp": {"prune": {"epochs": 7}}}
-    assert build_config(raw(methods=tables)).prune.epochs == 7
-    assert build_config(raw(methods=tables), ["prune.method=ibp"]).prune.epochs == 2
+    assert build_settings(raw(methods=tables)).prune.epochs == 7
+    assert build_settings(raw(methods=tables), ["prune.method=ibp"]).prune.epochs == 2
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_settings_for_one_method_reach_the_default_method_too() -> None:
 )
 def test_mistakes_are_named_wherever_they_stand(more: dict[str, Any], overrides: list[str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        build_config(raw(**more), overrides)
+        build_settings(raw(**more), overrides)
 
 
 def test_a_price_may_be_given_in_parts() -> None:
@@ -137,7 +137,7 @@ def test_none_takes_a_setting_away() -> None:
     assert load_recipe("resnet50-ilsvrc-rbp").model.weights == "torchvision:IMAGENET1K_V1"
     config = load_recipe("resnet50-ilsvrc-rbp", ["model.weights=none"])
     assert config.model.weights is None
-    assert build_config(tomllib.loads(to_toml(config)), applied=True) == config
+    assert build_settings(tomllib.loads(to_toml(config)), applied=True) == config
     with pytest.raises(ConfigError, match=r"prune\.lr = None: .*valid number"):
         load_recipe("demo", ["prune.lr=none"])
 
@@ -186,5 +186,5 @@ def test_a_preset_may_stand_in_the_file(tmp_path: Path) -> None:
 
 def test_toml_text_with_quotes_survives() -> None:
     config = load_recipe("demo", [r'data.path=C:\data "x"'])
-    assert build_config(tomllib.loads(to_toml(config))) == config
-    assert isinstance(config, Config)
+    assert build_settings(tomllib.loads(to_toml(config))) == config
+    assert isinstance(config, Settings)

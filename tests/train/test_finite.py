@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rbprune import Price, Pruner
 from rbprune.errors import NumericalError
-from rbprune.settings.sections import PretrainConfig, PruneConfig, RuntimeConfig
+from rbprune.settings.sections import PretrainSettings, PruneSettings, RuntimeSettings
 from rbprune.train.engine import Engine
 from rbprune.train.finite import LossMeter, check_finite
 from rbprune.train.phase import Phase, PhaseRun
@@ -42,9 +42,9 @@ class NumbersRead(TorchDispatchMode):
 def phase_run(stage: Any, model: Any) -> PhaseRun:
     images, labels = stripes(128)
     stream = LoaderStream([(images[i : i + 32], labels[i : i + 32]) for i in range(0, 128, 32)], 128)
-    optim = PretrainConfig(epochs=1, lr=1e-2) if stage is None else PruneConfig(epochs=1, optimizer="sgd", lr=1e-2)
+    optim = PretrainSettings(epochs=1, lr=1e-2) if stage is None else PruneSettings(epochs=1, optimizer="sgd", lr=1e-2)
     phase = Phase(0, "pretrain" if stage is None else "prune", optim, None if stage is None else 0)
-    run = PhaseRun(phase, Engine(RuntimeConfig()), model, stream, F.cross_entropy, seed=0, stage=stage)
+    run = PhaseRun(phase, Engine(RuntimeSettings()), model, stream, F.cross_entropy, seed=0, stage=stage)
     run.meter = LossMeter(CPU, every=16)  # as on an accelerator
     return run
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler
 
 from rbprune.data import TensorSource
 from rbprune.errors import DataError
-from rbprune.settings.sections import OptimConfig, RuntimeConfig
+from rbprune.settings.sections import OptimSettings, RuntimeSettings
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import evaluate
 from rbprune.train.objective import data_loss, distillation, mistakes
@@ -23,14 +23,14 @@ from rbprune.train.stream import LoaderStream, SourceStream
 
 
 def test_the_papers_finetuning_halves_every_three_epochs() -> None:
-    config = OptimConfig(epochs=10, lr=1e-4, decay="step", step_epochs=3, step_factor=0.5)
+    config = OptimSettings(epochs=10, lr=1e-4, decay="step", step_epochs=3, step_factor=0.5)
     rates = [learning_rate(config, epoch * 100, 1000, 100) for epoch in range(10)]
     assert rates == pytest.approx([1e-4] * 3 + [5e-5] * 3 + [2.5e-5] * 3 + [1.25e-5])
 
 
 @pytest.mark.parametrize("decay", ["linear", "cosine"])
 def test_decay_starts_high_and_ends_near_nothing(decay: str) -> None:
-    config = OptimConfig(epochs=1, lr=1.0, decay=decay, warmup=0.1)
+    config = OptimSettings(epochs=1, lr=1.0, decay=decay, warmup=0.1)
     rates = [learning_rate(config, step, 1000, 1000) for step in range(1000)]
     assert rates[0] == pytest.approx(0.01)
     assert max(rates) == pytest.approx(1, abs=0.01)
@@ -41,7 +41,7 @@ def test_decay_starts_high_and_ends_near_nothing(decay: str) -> None:
 
 @pytest.mark.parametrize("number", [0, 7, 2**63 + 5])
 def test_a_step_draws_the_numbers_that_its_seed_gives(number: int) -> None:
-    engine = Engine(RuntimeConfig(accelerator="cpu"))
+    engine = Engine(RuntimeSettings(accelerator="cpu"))
     torch.manual_seed(number)
     wanted = torch.rand(3), torch.randn(3), torch.randperm(5)
     engine.seed(number)
@@ -63,10 +63,10 @@ def test_settled_means_no_crossing_and_no_movement() -> None:
 
 
 def test_fine_tuning_draws_the_same_numbers_however_many_phases_came_before() -> None:
-    one, many = (Phase(number, "finetune", OptimConfig(epochs=1, lr=0.1)) for number in (1, 15))
+    one, many = (Phase(number, "finetune", OptimSettings(epochs=1, lr=0.1)) for number in (1, 15))
     assert one.salt == many.salt
-    stages = [Phase(number, "prune", OptimConfig(epochs=1, lr=0.1), number).salt for number in range(40)]
-    assert len({one.salt, Phase(0, "pretrain", OptimConfig(epochs=1, lr=0.1)).salt, *stages}) == 42
+    stages = [Phase(number, "prune", OptimSettings(epochs=1, lr=0.1), number).salt for number in range(40)]
+    assert len({one.salt, Phase(0, "pretrain", OptimSettings(epochs=1, lr=0.1)).salt, *stages}) == 42
 
 
 def test_slow_rates_are_not_at_rest_while_they_move() -> None:
@@ -143,7 +143,7 @@ def test_a_class_among_the_five_best_is_no_top5_mistake() -> None:
 @pytest.mark.parametrize(("classes", "expected"), [(100, 50.0), (99, None)])
 def test_top5_error_is_reported_from_a_hundred_classes_on(classes: int, expected: float | None) -> None:
     stream = SourceStream(_ranked(classes, targets=[classes - 1, classes - 5, classes - 6, 0]), 3, train=False)
-    score = evaluate(Engine(RuntimeConfig()), nn.Flatten(), stream, F.cross_entropy)
+    score = evaluate(Engine(RuntimeSettings()), nn.Flatten(), stream, F.cross_entropy)
     assert score.value == 75.0
     assert score.top5 == expected
 

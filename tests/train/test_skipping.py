@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from rich.console import Console
 
 from rbprune.errors import DataError
-from rbprune.runs.build import load_data, make_feed
+from rbprune.runs.build import load_data, make_run_data
 from rbprune.runs.resume import resume
 from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
-from rbprune.settings.sections import Config, RuntimeConfig
+from rbprune.settings.sections import RuntimeSettings, Settings
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import evaluate
 from tests.runs.quick import comparable, digest, events, stop_after
@@ -73,7 +73,7 @@ BAD = {"train": [0, 2, 3, 5, 7, 11, 12, 13, 17, 18], "test": [1, 2, 4]}
 """Half of the training data, so that some batches of two are left with nothing."""
 
 
-def recipe(folder: Path, bad: dict[str, list[int]] = BAD, *overrides: str) -> Config:
+def recipe(folder: Path, bad: dict[str, list[int]] = BAD, *overrides: str) -> Settings:
     (folder / "mine.py").write_text(MINE.format(bad=bad))
     (folder / "mine.toml").write_text(RECIPE.format(folder=folder))
     return load_recipe(str(folder / "mine.toml"), overrides)
@@ -97,16 +97,16 @@ def test_every_epoch_says_what_was_left_out(tmp_path: Path, workers: int) -> Non
 
 def test_some_batches_are_empty_and_only_the_rest_is_evaluated(tmp_path: Path) -> None:
     data = load_data(recipe(tmp_path))
-    feed = make_feed(data, seed=0)
-    sizes = [len(y) for number in range(3) for _, y in feed.train(2).epoch(number)]
+    data = make_run_data(data, seed=0)
+    sizes = [len(y) for number in range(3) for _, y in data.train(2).epoch(number)]
     assert len(sizes) == 30 and 0 in sizes and 2 in sizes
 
     class Zero(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.tensor([1.0, 0.0]).expand(len(x), 2)
 
-    assert feed.test is not None
-    score = evaluate(Engine(RuntimeConfig(accelerator="cpu")), Zero(), feed.test, F.cross_entropy)
+    assert data.test is not None
+    score = evaluate(Engine(RuntimeSettings(accelerator="cpu")), Zero(), data.test, F.cross_entropy)
     assert score.value == pytest.approx(100 * 9 / 17), "of 17 examples that are left, 9 are of class 1"
 
 

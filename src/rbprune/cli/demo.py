@@ -16,10 +16,10 @@ def demo(*, out: Out = Path("runs/demo"), set: Set = [], json: Json = False) -> 
 
     A finished earlier demo in the same folder is replaced.
     """
-    config = load_recipe("demo", set)
+    settings = load_recipe("demo", set)
     if _is_finished_demo(out):
         shutil.rmtree(out)
-    show_summary(start(config, out, command=command()), out, json)
+    show_summary(start(settings, out, command=command()), out, json)
 
 
 def _is_finished_demo(folder: Path) -> bool:

@@ -18,7 +18,7 @@ def train(recipe: str, *, out: Out, set: Set = [], json: Json = False) -> None: 
     recipe
         A shipped recipe (such as lenet5-mnist) or a TOML file with a [pretrain] section.
     """
-    config = load_recipe(recipe, ["task=train", *set])
-    if config.pretrain is None:
+    settings = load_recipe(recipe, ["task=train", *set])
+    if settings.pretrain is None:
         raise ConfigError(f"recipe {recipe!r} has no [pretrain] section; it prunes a network that is trained already")
-    show_summary(start(config, out, command=command()), out, json)
+    show_summary(start(settings, out, command=command()), out, json)

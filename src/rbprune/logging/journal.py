@@ -18,7 +18,7 @@ from rbprune.logging.progress import Progress
 from rbprune.logging.tensorboard import TensorBoard
 from rbprune.methods import StageResult
 from rbprune.settings.recipe import to_toml
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.utils.numbers import score
 
 
@@ -86,17 +86,17 @@ class Journal:
         self.log.write("warning", message=message)
         self.say(f"warning: {message}")
 
-    def start(self, config: Config, command: list[str], graph: ChannelGraph, dataset_size: int) -> None:
+    def start(self, settings: Settings, command: list[str], graph: ChannelGraph, dataset_size: int) -> None:
         """A new run begins."""
         self.log.write(
             "start",
             version=metadata.version("rbprune"),
             command=command,
-            config=config.model_dump(),
-            config_toml=to_toml(config),
-            model=config.model.name,
-            method=config.prune.method,
-            seed=config.seed,
+            config=settings.model_dump(),
+            config_toml=to_toml(settings),
+            model=settings.model.name,
+            method=settings.prune.method,
+            seed=settings.seed,
             dataset_size=dataset_size,
             **{name: cost.total(graph) for name, cost in COSTS.items()},
             sites={site.name: site.original for site in graph.sites},

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbprune.measure.machine import synchroniser
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.train.engine import Engine
 from rbprune.train.optim import make_optimizer
 
@@ -19,17 +19,17 @@ CALIBRATION_SECONDS = 5.0
 """No further step is timed after so long."""
 
 
-def seconds_per_image(config: Config, model: nn.Module, example: Tensor) -> float:
+def seconds_per_image(settings: Settings, model: nn.Module, example: Tensor) -> float:
     """Time a training step per image: the fastest of a few, on this machine, in the precision of the run.
 
     The optimizer's part does not depend on the batch, and is shared among the images of the run's own batches.
     """
-    engine = Engine(config.runtime)
-    batch = min(config.prune.batch_size, max(FEWEST_IMAGES, MOST_PIXELS // example[0, 0].numel()))
+    engine = Engine(settings.runtime)
+    batch = min(settings.prune.batch_size, max(FEWEST_IMAGES, MOST_PIXELS // example[0, 0].numel()))
     inputs = torch.randn(batch, *example.shape[1:])
     with engine.threads(), torch.random.fork_rng(devices=[]):
         engine.place(model)
-        optimizer = make_optimizer(config.finetune, model.parameters())
+        optimizer = make_optimizer(settings.finetune, model.parameters())
         module, (ready,) = engine.setup(model.train(), optimizer)
         inputs, targets = engine.put((inputs, torch.zeros(batch, dtype=torch.long)))
         synchronise = synchroniser(engine.fabric.device)
@@ -46,4 +46,4 @@ def seconds_per_image(config: Config, model: nn.Module, example: Tensor) -> floa
             synchronise()
             times.append((computed - start, time.perf_counter() - computed))
     compute, step = (min(part) for part in zip(*times, strict=True))
-    return compute / batch + step / config.prune.batch_size
+    return compute / batch + step / settings.prune.batch_size

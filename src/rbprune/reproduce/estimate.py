@@ -16,7 +16,7 @@ from rbprune.reproduce.calibrate import seconds_per_image
 from rbprune.reproduce.experiments import Experiment, check_overrides
 from rbprune.runs.build import load_data
 from rbprune.settings.recipe import load_recipe
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
 
 ILSVRC_IMAGES = 1_281_167
@@ -54,19 +54,19 @@ class DataNeeds:
     note: str
 
 
-def find_data(config: Config) -> DataNeeds:
+def find_data(settings: Settings) -> DataNeeds:
     """Look for the data of a run; what is not there is taken to have its usual size."""
-    name = config.data.name
+    name = settings.data.name
     try:
-        data = load_data(config)
+        data = load_data(settings)
     except RbpruneError as error:
-        images = max(1, USUAL_IMAGES.get(name, 0) - config.data.val)
-        size = config.data.image_size
+        images = max(1, USUAL_IMAGES.get(name, 0) - settings.data.val)
+        size = settings.data.image_size
         shape = USUAL_SHAPES.get(name, (3, size, size))
-        return DataNeeds(name, min(images, config.data.limit or images), shape, False, str(error))
+        return DataNeeds(name, min(images, settings.data.limit or images), shape, False, str(error))
     found = f"found {len(data.train):,} training images"
     return DataNeeds(
-        name, len(data.train), data.shape, True, f"{found} in {config.data.path}" if config.data.path else found
+        name, len(data.train), data.shape, True, f"{found} in {settings.data.path}" if settings.data.path else found
     )
 
 
@@ -78,18 +78,18 @@ def estimate(experiment: Experiment, overrides: Sequence[str]) -> tuple[list[Pha
     trained: set[str] = set()
     check_overrides(experiment, overrides)
     for run in experiment.runs:
-        config = load_recipe(run.recipe, [*run.overrides, *overrides])
+        settings = load_recipe(run.recipe, [*run.overrides, *overrides])
         if run.recipe not in found:
-            found[run.recipe] = find_data(config)
+            found[run.recipe] = find_data(settings)
         need = found[run.recipe]
-        model, size = models.build(config.model.name, classes=config.model.classes), need.images
-        shape = tuple(config.model.input_shape or need.shape)
-        example = models.example_input(config.model.name, model, shape)
+        model, size = models.build(settings.model.name, classes=settings.model.classes), need.images
+        shape = tuple(settings.model.input_shape or need.shape)
+        example = models.example_input(settings.model.name, model, shape)
         if run.recipe not in speeds:
-            speeds[run.recipe] = seconds_per_image(config, model, example)
-        pruner = Pruner(model, example, dataset_size=size, loss_fn=F.cross_entropy, settings=config.prune)
-        pretrained = config.model.weights is not None or run.recipe in trained
-        for phase in _phases(config, pruner, size, pretrained):
+            speeds[run.recipe] = seconds_per_image(settings, model, example)
+        pruner = Pruner(model, example, dataset_size=size, loss_fn=F.cross_entropy, settings=settings.prune)
+        pretrained = settings.model.weights is not None or run.recipe in trained
+        for phase in _phases(settings, pruner, size, pretrained):
             images = phase.dense_epochs * size
             macs = FORWARDS_PER_STEP * phase.dense_epochs * size * pruner.graph.macs()
             steps = round(phase.epochs * -(-size // phase.batch))
@@ -108,16 +108,18 @@ class _PlannedPhase(NamedTuple):
     batch: int
 
 
-def _phases(config: Config, pruner: Pruner, size: int, pretrained: bool) -> Iterator[_PlannedPhase]:
-    prune, tune, budget, stages = config.prune, config.finetune, config.budget, len(pruner)
-    if config.pretrain is not None and not pretrained:
-        yield _PlannedPhase("pretrain", config.pretrain.epochs, config.pretrain.epochs, config.pretrain.batch_size)
+def _phases(settings: Settings, pruner: Pruner, size: int, pretrained: bool) -> Iterator[_PlannedPhase]:
+    prune, tune, budget, stages = settings.prune, settings.finetune, settings.budget, len(pruner)
+    if settings.pretrain is not None and not pretrained:
+        yield _PlannedPhase(
+            "pretrain", settings.pretrain.epochs, settings.pretrain.epochs, settings.pretrain.batch_size
+        )
     method, steps = pruner.method.stage, -(-size // prune.batch_size)
     epoch = epoch_cost(1, taught=prune.distill > 0, overhead=method.step_overhead(pruner.settings))
     epochs = stages * stage_epochs(prune.epochs, stages, budget, epoch)
     looks = observation_cost(method, prune.observe, steps)
     if any(isinstance(module, _BatchNorm) for module in pruner.model.modules()):
-        looks += forward_cost(config.runtime.recalibrate, steps)
+        looks += forward_cost(settings.runtime.recalibrate, steps)
     pruning = epochs * epoch + stages * looks
     yield _PlannedPhase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)
     epoch = epoch_cost(1, taught=tune.distill > 0)

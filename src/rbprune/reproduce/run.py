@@ -13,7 +13,7 @@ from rbprune.reproduce.page import ROUNDS, Reproduction, gather
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.series import dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.utils.interrupt import Interrupted
 
 _FILLED = ("model.classes", "model.input_shape", "model.weights")
@@ -49,7 +49,7 @@ def reproduce(
 def _one(run: PaperRun, folder: Path, overrides: Sequence[str], console: Console, command: list[str]) -> dict[str, Any]:
     given = [*run.overrides, *overrides]
 
-    def settings() -> Config:
+    def settings() -> Settings:
         title = f"dense network for {run.recipe}"
         weights = dense_weights(run.recipe, given, folder / f"{run.recipe}-dense", title=title, console=console)
         return load_recipe(run.recipe, [*given, *weights])
@@ -66,7 +66,7 @@ def _other_settings(run: PaperRun, folder: Path, overrides: Sequence[str]) -> li
     return found
 
 
-def _differences(folder: Path, wanted: Config, sections: str | tuple[str, ...]) -> list[str]:
+def _differences(folder: Path, wanted: Settings, sections: str | tuple[str, ...]) -> list[str]:
     if not RunFolder(folder).is_run:
         return []
     there = RunFolder(folder).read_settings()

@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from rbprune import data, models
 from rbprune.errors import ConfigError
 from rbprune.runs.folder import RunFolder
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
-from rbprune.train.state import Feed
+from rbprune.train.state import RunData
 from rbprune.train.stream import SourceStream
 
 EVALUATION_BATCH = 250
 """Examples in a batch that is only evaluated."""
 
 
-def load_data(config: Config) -> data.Data:
+def load_data(settings: Settings) -> data.Data:
     """Load the data that the settings name."""
-    d = config.data
+    d = settings.data
     return data.load(
         d.name,
         d.path,
@@ -34,13 +34,13 @@ def load_data(config: Config) -> data.Data:
     )
 
 
-def make_feed(source: data.Data, seed: int) -> Feed:
+def make_run_data(source: data.Data, seed: int) -> RunData:
     """Make streams of batches over a data set: those for training in the order of ``seed``."""
 
     def held_out(part: data.Source) -> SourceStream:
         return SourceStream(part, EVALUATION_BATCH, train=False)
 
-    return Feed(
+    return RunData(
         train=lambda batch_size: SourceStream(source.train, batch_size, seed),
         val=None if source.val is None else held_out(source.val),
         test=held_out(source.test),
@@ -48,29 +48,29 @@ def make_feed(source: data.Data, seed: int) -> Feed:
     )
 
 
-def _with_facts(config: Config, source: data.Data) -> Config:
+def _with_facts(settings: Settings, source: data.Data) -> Settings:
     """Add what only the data could tell of the network, so that its run folder alone is enough to build it again."""
     facts = {
-        "classes": config.model.classes or source.classes,
-        "input_shape": config.model.input_shape or list(source.shape),
+        "classes": settings.model.classes or source.classes,
+        "input_shape": settings.model.input_shape or list(source.shape),
     }
-    return config.model_copy(update={"model": config.model.model_copy(update=facts)})
+    return settings.model_copy(update={"model": settings.model.model_copy(update=facts)})
 
 
-def build_model(config: Config) -> tuple[nn.Module, Tensor]:
+def build_model(settings: Settings) -> tuple[nn.Module, Tensor]:
     """Build the network of the settings with its weights, and an example batch of zeros."""
-    torch.manual_seed(config.seed)
-    assert config.model.input_shape is not None
-    model = models.build(config.model.name, classes=config.model.classes, weights=config.model.weights)
-    return model, torch.zeros(2, *config.model.input_shape)
+    torch.manual_seed(settings.seed)
+    assert settings.model.input_shape is not None
+    model = models.build(settings.model.name, classes=settings.model.classes, weights=settings.model.weights)
+    return model, torch.zeros(2, *settings.model.input_shape)
 
 
-def make_runner(config: Config, run: RunFolder, console: Console | None, command: list[str]) -> Runner:
+def make_runner(settings: Settings, run: RunFolder, console: Console | None, command: list[str]) -> Runner:
     """Make the runner that will train, prune and fine-tune as the settings say, into the folder of ``run``."""
-    if config.model.weights is None and config.pretrain is None:
+    if settings.model.weights is None and settings.pretrain is None:
         raise ConfigError("pruning starts from a trained network: set model.weights=FILE or give a [pretrain] section")
-    source = load_data(config)
-    config = _with_facts(config, source)
-    model, example = build_model(config)
-    feed = make_feed(source, config.seed)
-    return Runner(config, model, example, feed, F.cross_entropy, files=run, console=console, command=command)
+    source = load_data(settings)
+    settings = _with_facts(settings, source)
+    model, example = build_model(settings)
+    data = make_run_data(source, settings.seed)
+    return Runner(settings, model, example, data, F.cross_entropy, files=run, console=console, command=command)

@@ -15,7 +15,7 @@ from rbprune.methods.schedule import at_once
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.series import dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.utils.files import write_atomic
 from rbprune.utils.interrupt import Interrupted
 
@@ -179,7 +179,7 @@ def _one(
     """Run one method on one seed, or what is left of it, and return its summary."""
     label = _label(method, ratio)
 
-    def settings() -> Config:
+    def settings() -> Settings:
         base = [*request.overrides, f"seed={seed}"]
         title = f"dense network  seed {seed}"
         base += dense_weights(request.recipe, base, folder / f"seed{seed}" / "dense", title=title, console=console)
@@ -191,7 +191,7 @@ def _one(
 
 def _settings(
     request: ComparisonRequest, overrides: list[str], folder: Path, method: str, ratio: float | None, seed: int
-) -> Config:
+) -> Settings:
     """The recipe for one method: the common budget, and the MACs of the first method where it must be told."""
     first = request.methods[0]
     reference = _reference(request, folder, ratio, seed)

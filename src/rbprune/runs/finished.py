@@ -15,7 +15,7 @@ from rbprune import models
 from rbprune.errors import ModelError
 from rbprune.graph import Plan, apply_plan
 from rbprune.runs.folder import RunFolder
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.utils.state import load_state
 
 
@@ -24,7 +24,7 @@ class FinishedRun:
     """What a finished run left in its folder."""
 
     model_name: str
-    config: Config
+    settings: Settings
     plan: Plan
     summary: dict[str, Any] | None
     """None where only settings, plan and weights were kept of a run."""
@@ -62,20 +62,20 @@ def open_run(folder: str | Path, model_name: str | None = None) -> FinishedRun:
     knows the class of its model, but not how to make one.
     """
     run = RunFolder(folder)
-    config = run.read_settings()
-    name = model_name or config.model.name
-    dense = _build(name, config, run)
+    settings = run.read_settings()
+    name = model_name or settings.model.name
+    dense = _build(name, settings, run)
     pruned = load(folder, copy.deepcopy(dense))
-    return FinishedRun(name, config, _read_plan(run), run.read_summary(), dense, pruned)
+    return FinishedRun(name, settings, _read_plan(run), run.read_summary(), dense, pruned)
 
 
 def _read_plan(run: RunFolder) -> Plan:
     return Plan.from_json(run.plan_file.read_text())
 
 
-def _build(name: str, config: Config, run: RunFolder) -> nn.Module:
+def _build(name: str, settings: Settings, run: RunFolder) -> nn.Module:
     try:
-        return models.build(name, classes=config.model.classes)
+        return models.build(name, classes=settings.model.classes)
     except ModelError as error:
         hint = f"give the MODEL of the run {run}, as package.module:factory or path/file.py:factory"
         raise ModelError(f"{error}; {hint}") from error

@@ -15,8 +15,8 @@ from rbprune.errors import CheckpointError, ConfigError
 from rbprune.graph import Plan
 from rbprune.logging.events import read_events
 from rbprune.report.html import write_report
-from rbprune.settings.recipe import build_config, read_toml, to_toml
-from rbprune.settings.sections import Config
+from rbprune.settings.recipe import build_settings, read_toml, to_toml
+from rbprune.settings.sections import Settings
 from rbprune.utils.files import write_atomic
 from rbprune.utils.state import state_tensors
 
@@ -102,13 +102,13 @@ class RunFolder:
 
     # reading
 
-    def read_settings(self) -> Config:
+    def read_settings(self) -> Settings:
         """The settings of the run."""
         if not self.is_run:
             raise ConfigError(
                 f"{self.path} is no run folder (it has no config.toml); give one that 'rbprune prune' wrote"
             )
-        return build_config(read_toml(self.settings_file), where=str(self.settings_file), applied=True)
+        return build_settings(read_toml(self.settings_file), where=str(self.settings_file), applied=True)
 
     def read_summary(self) -> dict[str, Any] | None:
         """The summary of the run, or None as long as there is none."""
@@ -124,10 +124,10 @@ class RunFolder:
 
     # writing
 
-    def begin(self, config: Config) -> None:
+    def begin(self, settings: Settings) -> None:
         """Create the folder and make it a run by writing the settings."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.settings_file, to_toml(config))
+        write_atomic(self.settings_file, to_toml(settings))
 
     def forget_events(self) -> None:
         """Delete the log of a run that has to start anew."""

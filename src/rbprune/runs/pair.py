@@ -52,7 +52,7 @@ def run_pair(folder: str | Path, name: str | None = None, shape: Sequence[int] |
     is not the run's own.
     """
     run = open_run(folder, name)
-    given = shape or run.config.model.input_shape
+    given = shape or run.settings.model.input_shape
     x = models.example_input(run.model_name, run.dense, tuple(given) if given else None)
     macs = [trace(model, x).macs() for model in (run.dense, run.pruned)]
     return Pair(run.model_name, run.dense, run.pruned, tuple(x.shape[1:]), macs[0] / macs[1])

@@ -14,12 +14,12 @@ from rbprune.runs.folder import RunFolder
 from rbprune.runs.resume import resume
 from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.utils.files import write_atomic
 
 
 def run_once(
-    out: Path, settings: Callable[[], Config], *, title: str, console: Console, command: list[str]
+    out: Path, settings: Callable[[], Settings], *, title: str, console: Console, command: list[str]
 ) -> dict[str, Any]:
     """Return the summary of the run in ``out``: at once if it is finished, else after what is left of it.
 
@@ -27,9 +27,9 @@ def run_once(
     """
     if RunFolder(out).is_run:
         return resume(out, console=console, command=command)
-    config = settings()
+    chosen = settings()
     console.rule(title)
-    return start(config, out, console=console, command=command)
+    return start(chosen, out, console=console, command=command)
 
 
 def dense_weights(recipe: str, overrides: Sequence[str], out: Path, *, title: str, console: Console) -> list[str]:

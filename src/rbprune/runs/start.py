@@ -9,21 +9,21 @@ from rich.console import Console
 
 from rbprune.runs.build import make_runner
 from rbprune.runs.folder import RunFolder
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.utils.interrupt import Interrupted
 
 
 def start(
-    config: Config, folder: Path, *, console: Console | None = None, command: list[str] | None = None
+    settings: Settings, folder: Path, *, console: Console | None = None, command: list[str] | None = None
 ) -> dict[str, Any]:
-    """Run ``config`` into a new or empty folder and return the summary; ``command`` is shown in the report."""
+    """Run ``settings`` into a new or empty folder and return the summary; ``command`` is shown in the report."""
     run = RunFolder(folder)
     run.check_empty(f"choose another --out, or go on with 'rbprune resume {folder}'")
-    runner = make_runner(config, run, console, command or [])
+    runner = make_runner(settings, run, console, command or [])
     runner.engine.wait()  # all have found the folder empty
     if runner.engine.main:
-        run.begin(runner.config)
+        run.begin(runner.settings)
     return complete(runner, run)
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from rbprune.errors import ConfigError, nearest
 from rbprune.methods.registry import METHODS
-from rbprune.settings.sections import Config, PruneConfig
+from rbprune.settings.sections import PruneSettings, Settings
 from rbprune.utils.section import explain
 
 
@@ -26,14 +26,14 @@ def shipped() -> list[str]:
     )
 
 
-def load_recipe(recipe: str, overrides: Iterable[str] = ()) -> Config:
+def load_recipe(recipe: str, overrides: Iterable[str] = ()) -> Settings:
     """A shipped recipe or a TOML file, with ``key=value`` overrides applied after its preset."""
-    return build_config(_read(recipe), overrides, where=f"recipe {recipe!r}")
+    return build_settings(_read(recipe), overrides, where=f"recipe {recipe!r}")
 
 
-def build_config(
+def build_settings(
     raw: dict[str, Any], overrides: Iterable[str] = (), *, where: str = "the settings", applied: bool = False
-) -> Config:
+) -> Settings:
     """Validated settings from plain values; every mistake is named, all at once.
 
     A table ``methods.NAME`` holds settings for one method only; a preset is laid over it, and overrides (of
@@ -57,14 +57,14 @@ def build_config(
         raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")
     preset = {} if chosen is None else presets[str(chosen)]
     method = _method(merge(merge(base, preset), changes))
-    settings = merge(merge(base, tables.get(method, {})), preset)
-    config = _validated(merge(merge(settings, changed.get(method, {})), changes), where)
+    layered = merge(merge(base, tables.get(method, {})), preset)
+    settings = _validated(merge(merge(layered, changed.get(method, {})), changes), where)
     for kind, name, table in [
         *(("methods", name, table) for name, table in [*tables.items(), *changed.items()]),
         *(("presets", name, table) for name, table in presets.items()),
     ]:
         _validated(merge(merge(base, table), changes), f"{kind}.{name} of {where}")
-    return config
+    return settings
 
 
 def _changes(overrides: Iterable[str]) -> dict[str, Any]:
@@ -88,15 +88,15 @@ def _named(values: Mapping[str, Any], key: str, where: str) -> dict[str, dict[st
 
 def _method(settings: Mapping[str, Any]) -> str:
     prune = settings.get("prune")
-    default = PruneConfig.model_fields["method"].default
+    default = PruneSettings.model_fields["method"].default
     return str(prune.get("method", default) if isinstance(prune, Mapping) else default)
 
 
-def _validated(settings: Mapping[str, Any], where: str) -> Config:
+def _validated(settings: Mapping[str, Any], where: str) -> Settings:
     try:
-        return Config.model_validate(settings)
+        return Settings.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(explain(error, Config, where)) from error
+        raise ConfigError(explain(error, Settings, where)) from error
 
 
 def _read(recipe: str) -> dict[str, Any]:
@@ -160,6 +160,6 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, whole: Sequenc
     return result
 
 
-def to_toml(config: Config) -> str:
+def to_toml(settings: Settings) -> str:
     """The settings as TOML that ``build_config`` reads back to the same settings, whatever characters they hold."""
-    return tomli_w.dumps(config.model_dump(exclude_none=True))
+    return tomli_w.dumps(settings.model_dump(exclude_none=True))

@@ -10,7 +10,7 @@ from rbprune.methods import PruningSettings
 from rbprune.utils.section import Section
 
 
-class ModelConfig(Section):
+class ModelSettings(Section):
     """Which network, and where its trained weights are."""
 
     name: str
@@ -19,7 +19,7 @@ class ModelConfig(Section):
     input_shape: list[int] | None = None
 
 
-class DataConfig(Section):
+class DataSettings(Section):
     """Which data, where it lies, and how much of it is held out for choices."""
 
     name: str
@@ -33,7 +33,7 @@ class DataConfig(Section):
     """What to do about an image that cannot be decoded: stop and name it, or leave it out of its batch."""
 
 
-class OptimConfig(Section):
+class OptimSettings(Section):
     """How weights are trained in one phase."""
 
     epochs: float = Field(ge=0)
@@ -48,12 +48,12 @@ class OptimConfig(Section):
     step_factor: float = Field(0.5, gt=0, le=1)
 
 
-class PretrainConfig(OptimConfig):
+class PretrainSettings(OptimSettings):
     """Training of the dense network: before pruning where no weights are given; by ``rbprune train`` always, from the
     weights if there are some."""
 
 
-class PruneConfig(OptimConfig, PruningSettings):
+class PruneSettings(OptimSettings, PruningSettings):
     """Inference of the rates; ``epochs`` and the learning-rate schedule are those of one stage."""
 
     epochs: float = Field(2, ge=0)
@@ -67,7 +67,7 @@ class PruneConfig(OptimConfig, PruningSettings):
     """Share of the loss that asks to agree with the dense network."""
 
 
-class FinetuneConfig(OptimConfig):
+class FinetuneSettings(OptimSettings):
     """Training of the pruned network."""
 
     epochs: float = Field(5, ge=0)
@@ -78,7 +78,7 @@ class FinetuneConfig(OptimConfig):
     """Share of the loss that asks to agree with the dense network."""
 
 
-class RuntimeConfig(Section):
+class RuntimeSettings(Section):
     """The machine."""
 
     threads: int | None = Field(None, ge=1)
@@ -91,19 +91,19 @@ class RuntimeConfig(Section):
     """Training batches over which batch-normalisation statistics are taken anew after a cut."""
 
 
-class Config(Section):
+class Settings(Section):
     """Everything that decides the result of a run."""
 
     task: Literal["prune", "train"] = "prune"
     """``train`` stops after the pretraining."""
     preset: str | None = None
     seed: int = Field(0, ge=0, lt=2**63)
-    model: ModelConfig
-    data: DataConfig
-    pretrain: PretrainConfig | None = None
-    prune: PruneConfig = PruneConfig()
-    finetune: FinetuneConfig = FinetuneConfig()
-    runtime: RuntimeConfig = RuntimeConfig()
+    model: ModelSettings
+    data: DataSettings
+    pretrain: PretrainSettings | None = None
+    prune: PruneSettings = PruneSettings()
+    finetune: FinetuneSettings = FinetuneSettings()
+    runtime: RuntimeSettings = RuntimeSettings()
     budget: float | None = Field(None, gt=0)
     """Dense epochs for pruning and fine-tuning together: pruning takes at most 40 % of it (its epochs are shortened if
     need be), and fine-tuning lasts as long as is left."""

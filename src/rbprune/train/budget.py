@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from rbprune.graph.cost import MACS, Cost
 from rbprune.methods.stage import Stage
 from rbprune.pruner import Pruner
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.train.phase import Kind, Phase
-from rbprune.train.state import State
+from rbprune.train.state import RunState
 
 FORWARD = 1 / 3
 """What a forward pass counts of a training step."""
@@ -62,9 +62,9 @@ class Account:
     ``cost`` is what stands for the work of a training step: by default its multiply-accumulates.
     """
 
-    config: Config
+    settings: Settings
     pruner: Pruner
-    state: State
+    state: RunState
     cost: Cost = MACS
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class Account:
 
     def epochs(self, phase: Phase, *, teacher: bool) -> float:
         """How many epochs a phase lasts."""
-        budget, stage = self.config.budget, self.pruner.method.stage
+        budget, stage = self.settings.budget, self.pruner.method.stage
         if phase.kind == "prune" and not stage.trains and not phase.stage:
             return 0.0  # nothing to train before the first cut
         if phase.kind == "finetune" and budget is not None:

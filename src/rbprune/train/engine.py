@@ -15,24 +15,24 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from rbprune.errors import ConfigError
-from rbprune.settings.sections import RuntimeConfig
+from rbprune.settings.sections import RuntimeSettings
 
 
 class Engine:
     """Sets modules and optimizers up for training, and puts batches where the model is."""
 
-    def __init__(self, config: RuntimeConfig) -> None:
-        self.config = config
+    def __init__(self, settings: RuntimeSettings) -> None:
+        self.settings = settings
         logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            devices, nodes = _processes(config)
+            devices, nodes = _processes(settings)
             try:
                 self.fabric = Fabric(
-                    accelerator=config.accelerator, devices=devices, num_nodes=nodes, precision=config.precision
+                    accelerator=settings.accelerator, devices=devices, num_nodes=nodes, precision=settings.precision
                 )
             except (RuntimeError, ValueError) as error:
-                raise ConfigError(f"runtime.accelerator={config.accelerator!r} cannot be used: {error}") from error
+                raise ConfigError(f"runtime.accelerator={settings.accelerator!r} cannot be used: {error}") from error
             if devices * nodes > 1:
                 self.fabric.launch()
 
@@ -55,8 +55,8 @@ class Engine:
     def threads(self) -> Iterator[None]:
         """Inside, torch uses the configured number of threads."""
         before = torch.get_num_threads()
-        if self.config.threads is not None:
-            torch.set_num_threads(self.config.threads)
+        if self.settings.threads is not None:
+            torch.set_num_threads(self.settings.threads)
         try:
             yield
         finally:
@@ -65,7 +65,7 @@ class Engine:
     def place(self, model: nn.Module) -> None:
         """Put a model on the device in the memory layout of the run; to be called again after every cut."""
         model.to(self.fabric.device)
-        if self.config.channels_last:
+        if self.settings.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def setup(self, module: nn.Module, *optimizers: torch.optim.Optimizer) -> tuple[nn.Module, list[Any]]:
@@ -109,14 +109,14 @@ class Engine:
             if share and self.world > 1 and tensor.dim():
                 tensor = tensor[self.rank :: self.world]
             tensor = tensor.to(self.fabric.device)
-            if self.config.channels_last and tensor.dim() == 4:
+            if self.settings.channels_last and tensor.dim() == 4:
                 tensor = tensor.contiguous(memory_format=torch.channels_last)
             return tensor
 
         return tree_map_only(Tensor, move, batch)
 
 
-def _processes(config: RuntimeConfig) -> tuple[int, int]:
+def _processes(settings: RuntimeSettings) -> tuple[int, int]:
     """How many on each machine, and on how many machines: torchrun says both, else the settings say the first."""
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", 1))
-    return int(os.environ.get("LOCAL_WORLD_SIZE", config.devices)), nodes
+    return int(os.environ.get("LOCAL_WORLD_SIZE", settings.devices)), nodes

@@ -14,7 +14,7 @@ from rbprune.errors import DataError
 from rbprune.logging.journal import EpochRecord, StageRecord
 from rbprune.methods import Stage
 from rbprune.pruner import Loss
-from rbprune.settings.sections import Config, FinetuneConfig, OptimConfig, PruneConfig
+from rbprune.settings.sections import FinetuneSettings, OptimSettings, PruneSettings, Settings
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
 from rbprune.train.engine import Engine
 from rbprune.train.finite import LossMeter
@@ -38,7 +38,7 @@ class Phase:
 
     number: int
     kind: Kind
-    optim: OptimConfig
+    optim: OptimSettings
     stage: int | None = None
 
     @property
@@ -51,19 +51,19 @@ class Phase:
     @property
     def distill(self) -> float:
         """Share of the loss that comes from the dense network."""
-        return self.optim.distill if isinstance(self.optim, PruneConfig | FinetuneConfig) else 0.0
+        return self.optim.distill if isinstance(self.optim, PruneSettings | FinetuneSettings) else 0.0
 
 
-def plan_phases(config: Config, stages: int) -> list[Phase]:
+def plan_phases(settings: Settings, stages: int) -> list[Phase]:
     """The phases of a run: pretraining where there are no weights, a phase for each stage, fine-tuning."""
     phases = []
-    if config.pretrain is not None and (config.model.weights is None or config.task == "train"):
-        phases.append(Phase(0, "pretrain", config.pretrain))
-    if config.task == "train":
+    if settings.pretrain is not None and (settings.model.weights is None or settings.task == "train"):
+        phases.append(Phase(0, "pretrain", settings.pretrain))
+    if settings.task == "train":
         return phases
     for number in range(stages):
-        phases.append(Phase(len(phases), "prune", config.prune, number))
-    return [*phases, Phase(len(phases), "finetune", config.finetune)]
+        phases.append(Phase(len(phases), "prune", settings.prune, number))
+    return [*phases, Phase(len(phases), "finetune", settings.finetune)]
 
 
 class _Together(nn.Module):
@@ -102,7 +102,7 @@ class PhaseRun:
         self.optimizers = [make_optimizer(phase.optim, model.parameters())]
         self.settling: Settling | None = None
         if stage is not None:
-            assert isinstance(phase.optim, PruneConfig)
+            assert isinstance(phase.optim, PruneSettings)
             own = stage.optimizer(stage.settings.step_size)
             self.optimizers += [] if own is None else [own]
             if stage.watched() is not None:

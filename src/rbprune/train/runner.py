@@ -15,7 +15,7 @@ from rbprune.errors import ModelError
 from rbprune.graph.cost import COSTS
 from rbprune.logging.journal import Journal
 from rbprune.pruner import Loss, Pruner
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.train.budget import Account
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
@@ -23,7 +23,7 @@ from rbprune.train.evaluate import Score, evaluate
 from rbprune.train.phase import Phase, PhaseRun, plan_phases
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
-from rbprune.train.state import Feed, RunFiles, State
+from rbprune.train.state import RunData, RunFiles, RunState
 from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Interrupted, Signals
@@ -40,38 +40,38 @@ _ASK_STEPS = 8
 
 
 class Runner:
-    """Runs the phases of ``config`` on ``model``, in place. Without ``files`` everything stays in memory."""
+    """Runs the phases of ``settings`` on ``model``, in place. Without ``files`` everything stays in memory."""
 
     def __init__(
         self,
-        config: Config,
+        settings: Settings,
         model: nn.Module,
         example_inputs: Any,
-        feed: Feed,
+        data: RunData,
         loss_fn: Loss,
         *,
         files: RunFiles | None = None,
         console: Console | None = None,
         command: list[str] | None = None,
     ) -> None:
-        self.config, self.model, self.feed, self.loss_fn, self.files = config, model, feed, loss_fn, files
+        self.settings, self.model, self.data, self.loss_fn, self.files = settings, model, data, loss_fn, files
         self.command, self.console = command or [], console or Console(stderr=True)
-        prune = config.prune
+        prune = settings.prune
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ModelError("no parameter of the model can be trained: all have requires_grad=False")
         if files is not None:
             check_state(model)
-        self.dataset_size = feed.train(prune.batch_size).size
+        self.dataset_size = data.train(prune.batch_size).size
         self.pruner = Pruner(model, example_inputs, dataset_size=self.dataset_size, loss_fn=loss_fn, settings=prune)
-        self.config = config = config.model_copy(update={"prune": self.pruner.settings})  # with all decided
+        self.settings = settings = settings.model_copy(update={"prune": self.pruner.settings})  # with all decided
         self.graph = self.pruner.graph
         self.dense = {name: cost.total(self.graph) for name, cost in COSTS.items()}
         """What the dense network costs, by name of the cost."""
-        self.engine = Engine(config.runtime)
-        self.phases = plan_phases(config, len(self.pruner))
+        self.engine = Engine(settings.runtime)
+        self.phases = plan_phases(settings, len(self.pruner))
         self._rehearse()
-        self.state = State()
-        self.account = Account(config, self.pruner, self.state)
+        self.state = RunState()
+        self.account = Account(settings, self.pruner, self.state)
         self.teacher: nn.Module | None = None
         self.asked_to_stop: int | None = None
         """A signal that came when there was nothing left to interrupt."""
@@ -89,7 +89,7 @@ class Runner:
 
     def _rehearse(self) -> None:
         """Begin the first stage and leave it: what a method refuses, it refuses before hours of training."""
-        if self.config.task == "train" or not len(self.pruner):
+        if self.settings.task == "train" or not len(self.pruner):
             return
         with torch.random.fork_rng(devices=[]):
             stage = self.pruner.stage(0, remember=False)
@@ -104,7 +104,7 @@ class Runner:
         main = self.engine.main
         self.journal = self._open_journal(main)
         if not self.journal.events:
-            self.journal.start(self.config, self.command, self.graph, self.dataset_size)
+            self.journal.start(self.settings, self.command, self.graph, self.dataset_size)
         try:
             with (
                 modes_kept(self.model),
@@ -183,7 +183,7 @@ class Runner:
         self.journal.progress.step(loss.item() if due else None)
 
     def _begin(self, phase: Phase) -> PhaseRun:
-        torch.manual_seed(mix(self.config.seed, phase.salt, _BEGINNING))
+        torch.manual_seed(mix(self.settings.seed, phase.salt, _BEGINNING))
         self.pruner.dense = self.teacher
         stage = None if phase.stage is None else self.pruner.stage(phase.stage, remember=False)
         teacher = None
@@ -193,9 +193,9 @@ class Runner:
             phase,
             self.engine,
             self.model,
-            self.feed.train(phase.optim.batch_size),
+            self.data.train(phase.optim.batch_size),
             self.loss_fn,
-            seed=self.config.seed,
+            seed=self.settings.seed,
             stage=stage,
             teacher=teacher,
             epochs=self.account.epochs(phase, teacher=self.teacher is not None),
@@ -210,15 +210,15 @@ class Runner:
         """The dense network is ready: note what it can do, and keep it where it will teach."""
         if any(phase.distill for phase in self.phases) or self.pruner.method.stage.needs_dense:
             self.teacher = copy.deepcopy(self.model).requires_grad_(False)
-        if self.feed.test is not None:
-            score = self._evaluate(self.feed.test)
+        if self.data.test is not None:
+            score = self._evaluate(self.data.test)
             self.state.error_before, self.state.top5_before = score.value, score.top5
         self.state.started = True
         self.journal.dense(self.state.error_before)
         self._tell_skipped()
 
     def _cut(self, current: PhaseRun, seconds: float) -> None:
-        result, warned = end_stage(current, self.config, self.engine, self.account, self.loss_fn)
+        result, warned = end_stage(current, self.settings, self.engine, self.account, self.loss_fn)
         for message in warned:
             self.journal.warn(message)
         self.state.undecided.update(result.undecided)
@@ -231,12 +231,12 @@ class Runner:
         self._tell_skipped()
 
     def _tell_skipped(self) -> None:
-        message = None if self.feed.skipped is None else self.feed.skipped.tell()
+        message = None if self.data.skipped is None else self.data.skipped.tell()
         if message is not None:
             self.journal.warn(message)
 
     def _validate(self) -> float | None:
-        return None if self.feed.val is None else self._evaluate(self.feed.val).value
+        return None if self.data.val is None else self._evaluate(self.data.val).value
 
     def _evaluate(self, stream: Stream) -> Score:
         score = evaluate(self.engine, self.model, stream, self.loss_fn)
@@ -254,7 +254,7 @@ class Runner:
             self.engine.wait()  # a process that ends takes the others down, and one of them is writing
             hint = f"; go on with: rbprune resume {self.files}" if self.files else ""
             raise Interrupted(signals.received or signal.SIGINT, f"interrupted{hint}")
-        if time.monotonic() - self._saved > self.config.runtime.checkpoint_seconds:
+        if time.monotonic() - self._saved > self.settings.runtime.checkpoint_seconds:
             self._save()
 
     def _elapsed(self) -> float:
@@ -266,8 +266,8 @@ class Runner:
     def _save(self) -> None:
         self._elapsed()
         self._saved = time.monotonic()
-        if self.feed.skipped is not None:
-            self.state.skipped = sorted(self.feed.skipped.names)
+        if self.data.skipped is not None:
+            self.state.skipped = sorted(self.data.skipped.names)
         if self.files is None or not self.engine.main:
             return
         save_checkpoint(self.files.checkpoints, take_checkpoint(self))
@@ -276,12 +276,12 @@ class Runner:
 
     def _finish(self) -> dict[str, Any]:
         self.engine.place(self.model)  # a run that stopped after its last phase comes straight here
-        test = self.feed.test or self.feed.val
+        test = self.data.test or self.data.val
         score = self._evaluate(test) if test is not None else None
         self._tell_skipped()
         self._elapsed()
         summary = summarise(
-            self.config, self.state, self.pruner, dataset_size=self.dataset_size, dense=self.dense, score=score
+            self.settings, self.state, self.pruner, dataset_size=self.dataset_size, dense=self.dense, score=score
         )
         self.journal.done(summary, self.graph)
         return summary

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rbprune.errors import CheckpointError
 from rbprune.train.checkpoint import Checkpoint
-from rbprune.train.state import State
+from rbprune.train.state import RunState
 from rbprune.utils.state import load_state, state_tensors
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def restore_checkpoint(runner: Runner, checkpoint: Checkpoint) -> None:
             "anew, its validation examples would be ones it has trained on. Put the files back (data.corrupt = "
             '"skip" in its config.toml leaves out corrupt ones), or start a new run'
         )
-    for name, value in asdict(State(**values["state"])).items():
+    for name, value in asdict(RunState(**values["state"])).items():
         setattr(runner.state, name, value)
-    if runner.feed.skipped is not None:
-        runner.feed.skipped.add(runner.state.skipped)
+    if runner.data.skipped is not None:
+        runner.data.skipped.add(runner.state.skipped)
     dense = checkpoint.group("teacher")
     if dense:
         runner.teacher = copy.deepcopy(runner.model).requires_grad_(False)

@@ -11,7 +11,7 @@ import torch
 
 from rbprune.methods import StageResult
 from rbprune.pruner import Loss
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.train.budget import Account, forward_cost, observation_cost
 from rbprune.train.engine import Engine
 from rbprune.train.phase import PhaseRun
@@ -25,33 +25,33 @@ OBSERVATION = CALIBRATION + 1
 
 
 def end_stage(
-    current: PhaseRun, config: Config, engine: Engine, account: Account, loss_fn: Loss
+    current: PhaseRun, settings: Settings, engine: Engine, account: Account, loss_fn: Loss
 ) -> tuple[StageResult, list[str]]:
     """Cut what the stage found redundant; returns what it did, and what it warned of."""
     assert current.stage is not None
-    torch.manual_seed(mix(config.seed, current.phase.salt, OBSERVATION))
+    torch.manual_seed(mix(settings.seed, current.phase.salt, OBSERVATION))
     if current.stage.observes:
-        _observe(current, config, engine, account, loss_fn)
+        _observe(current, settings, engine, account, loss_fn)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = current.stage.finish(batches=_recalibration(current, config, engine, account))
+        result = current.stage.finish(batches=_recalibration(current, settings, engine, account))
     engine.place(current.model)
     return result, [str(warning.message) for warning in caught]
 
 
-def _observe(current: PhaseRun, config: Config, engine: Engine, account: Account, loss_fn: Loss) -> None:
+def _observe(current: PhaseRun, settings: Settings, engine: Engine, account: Account, loss_fn: Loss) -> None:
     """Show the stage some batches; they count by what is computed."""
     stage, steps = current.stage, current.stream.steps
     assert stage is not None
-    count = min(config.prune.observe, steps)
+    count = min(settings.prune.observe, steps)
     epoch = islice(filled(current.stream.epoch(mix(current.phase.salt, OBSERVATION))), count)
     stage.observe(((engine.put(x), engine.put(y)) for x, y in epoch), loss_fn)
     account.spend("prune", observation_cost(type(stage), count, steps, account.share()))
 
 
-def _recalibration(current: PhaseRun, config: Config, engine: Engine, account: Account) -> Iterator[Any]:
+def _recalibration(current: PhaseRun, settings: Settings, engine: Engine, account: Account) -> Iterator[Any]:
     """Inputs for the statistics of batch normalisation after the cut; they count like any forward pass."""
     epoch = filled(current.stream.epoch(mix(current.phase.salt, CALIBRATION)))
-    for inputs, _ in islice(epoch, config.runtime.recalibrate):
+    for inputs, _ in islice(epoch, settings.runtime.recalibrate):
         account.spend("prune", forward_cost(1, current.stream.steps, account.share()))
         yield engine.put(inputs)

@@ -13,7 +13,7 @@ from rbprune.train.stream import Stream
 
 
 @dataclass(frozen=True)
-class Feed:
+class RunData:
     """The data of a run; only ``train`` and ``val`` are ever looked at for a choice."""
 
     train: Callable[[int], Stream]
@@ -40,7 +40,7 @@ class RunFiles(Protocol):
 
 
 @dataclass
-class State:
+class RunState:
     """What a run knows about itself between two steps, as plain values."""
 
     phase: int = 0

@@ -7,22 +7,28 @@ from typing import Any
 from rbprune.graph.cost import COSTS
 from rbprune.logging.journal import versions
 from rbprune.pruner import Pruner
-from rbprune.settings.sections import Config
+from rbprune.settings.sections import Settings
 from rbprune.train.evaluate import Score
-from rbprune.train.state import State
+from rbprune.train.state import RunState
 
 
 def summarise(
-    config: Config, state: State, pruner: Pruner, *, dataset_size: int, dense: dict[str, float], score: Score | None
+    settings: Settings,
+    state: RunState,
+    pruner: Pruner,
+    *,
+    dataset_size: int,
+    dense: dict[str, float],
+    score: Score | None,
 ) -> dict[str, Any]:
     """What the run reached. ``dense`` is what the dense network cost, by name of the cost; ``score`` is on the test set
     or, without one, on the validation set."""
     graph = pruner.graph
     touched = {name for stage in pruner.stages for name in stage}
     summary: dict[str, Any] = {
-        "model": config.model.name,
-        "method": config.prune.method,
-        "seed": config.seed,
+        "model": settings.model.name,
+        "method": settings.prune.method,
+        "seed": settings.seed,
         "dataset_size": dataset_size,
         "metric": state.metric,
         "error_before": state.error_before,
