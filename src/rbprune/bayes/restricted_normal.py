@@ -21,7 +21,7 @@ FAR = 30.0
 """Beyond this the first TERMS terms of the series are exact to rounding."""
 TERMS = 10
 NEWTON_STEPS = 3
-"""And one more that carries gradients: then t is exact to rounding."""
+"""One more step of Newton's method carries gradients: then t is exact to rounding."""
 
 
 def mills(x: Tensor) -> Tensor:

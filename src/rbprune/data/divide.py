@@ -12,7 +12,7 @@ from rbprune.data.source import Data, Divisible
 from rbprune.errors import ConfigError, DataError
 
 SPLIT_SEED = 0
-"""The same for every run, so that runs of different seeds are compared on the same examples."""
+"""The seed of every division, so that runs of different seeds are compared on the same examples."""
 
 
 def divide(name: str, data: Data, val: int, augment: bool, limit: int | None) -> Data:

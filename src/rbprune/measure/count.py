@@ -64,7 +64,7 @@ class Count:
     """Empty for a network without residual blocks."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values for JSON, with the figures of the total at the top."""
+        """All counts as plain values for JSON, with the figures of the total at the top."""
         total = {key: value for key, value in asdict(self.total).items() if key != "name"}
         rest = {key: value for key, value in asdict(self).items() if key != "total"}
         return {**total, **rest}

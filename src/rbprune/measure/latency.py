@@ -58,7 +58,7 @@ class Latency:
         return next(t for t in self.timings if (t.network, t.batch) == (network, batch))
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values for JSON."""
+        """All times as plain values for JSON."""
         return asdict(self)
 
 

@@ -11,7 +11,7 @@ from torch.nn.modules.conv import _ConvNd
 from rbprune.graph import ChannelGraph, Site
 
 _MOST_SHAPES = 32
-"""Of tensors whose memory is kept for the next step."""
+"""How many shapes of tensors have memory that is kept for the next step."""
 
 
 class ChannelFactor(nn.Module):

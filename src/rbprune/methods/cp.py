@@ -26,7 +26,7 @@ class _Samples:
         self.moments = reconstruct.Moments(inputs, len(filters))
         self.energy = 0.0
         self.bias: Tensor | None = None
-        """Of the dense consumer."""
+        """The bias of the consumer in the dense network."""
         self._read: Tensor | None = None
         self._where: list[tuple[int, ...]] = []
 

@@ -18,7 +18,8 @@ from rbprune.utils import processes
 MEMORY, EVERY = 0.95, 2
 """How much of the running mean an update leaves, and after how many steps there is one."""
 OVERHEAD = 1 / 3 / EVERY
-"""Of a training step: an update is at most a third of one, a backward pass to the factors and not to the weights."""
+"""What the updates add to a training step, as a part of it: each is at most a third of a step, a backward pass to the
+factors and not to the weights."""
 TOLERANCE = 0.05
 """How far the slopes of a softmax loss may be from summing to 0, as a part of their size; rounding explains that."""
 

@@ -59,7 +59,7 @@ class _Sparse(Stage):
     _proximal: torch.optim.Optimizer | None = None
 
     def param_groups(self, lr: float, rate_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
-        """Of the weights alone: no other optimizer makes scales sparse, so the stage steps its own after them."""
+        """Groups of the weights alone: no other optimizer makes scales sparse, so the stage steps its own."""
         self._proximal = self.optimizer(self.settings.step_size if rate_lr is None else rate_lr)
         return super().param_groups(lr, rate_lr, **options)[:1]
 

@@ -20,7 +20,7 @@ FIRST = 3
 PULL = 0.2
 """How far the price goes to its new value with each update."""
 _CHEAPEST = 1e-6
-"""Of the given price; less than nothing cannot be asked for where dead channels alone bring what is needed."""
+"""The lowest price, as a part of the given one: it cannot be nothing where dead channels alone bring what is needed."""
 
 
 class PriceSearch(ChannelFactor):

@@ -95,7 +95,7 @@ class DiracStage(GateStage):
 
     @property
     def eps2(self) -> Tensor:
-        """Of the price as it was given, or of so many times that as the target needs."""
+        """eps^2 of the price as it was given, or of so many times that as the target needs."""
         return self.given if self.search is None else self.given / self.search.price_factor
 
     @property
@@ -194,7 +194,7 @@ class DiracStage(GateStage):
         dirac.clamp_(self.factors.rate)
 
     def _curvature(self) -> Tensor:
-        """Of the total loss in theta, for a divergence of weight 1: as measured, or as the rates tell it."""
+        """The curvature of the total loss in theta for a divergence of weight 1, measured or as the rates tell it."""
         if self.fixed_point and self.factors.curvature.updates:
             return self._of_whole_loss(self.factors.curvature)
         return dirac.resistance(self.factors.rate.detach(), self.eps2)

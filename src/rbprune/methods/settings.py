@@ -40,7 +40,7 @@ class PruningSettings(Section):
     macs_ratio: float | None = Field(None, ge=1)
     """Cut until the MACs are so many times fewer, along the method's ranking; some methods must be told."""
     params_ratio: float | None = Field(None, ge=1)
-    """The same for the parameters."""
+    """Cut until the parameters are so many times fewer."""
     least: float = Field(0.1, ge=0, le=1)
     """The share of its channels that every layer keeps when a ratio decides; at least one channel stays."""
     downsampling: bool = False

@@ -188,7 +188,7 @@ class Stage:
         return self.result
 
     def observe_recent(self) -> None:
-        """In a loop of one's own nobody shows a stage any batch: it has seen those of the loop."""
+        """Look at the last batches of the training loop, where nobody has shown the stage any others."""
 
     def trains_itself(self) -> bool:
         """Whether ``module`` needs no optimizer of the loop's."""

@@ -44,11 +44,11 @@ class PeerStage(Stage):
     """One ranking over all layers."""
 
     def importance(self) -> Any:
-        """Its criterion."""
+        """The criterion of torch-pruning by which channels are ranked."""
         return import_torch_pruning().importance.MagnitudeImportance(p=2)
 
     def pruner(self, model: nn.Module, ratio: float) -> Any:
-        """Its pruner."""
+        """The pruner of torch-pruning that asks for this ratio."""
         return import_torch_pruning().pruner.BasePruner(model, **self.arguments(model, ratio))
 
     def arguments(self, model: nn.Module, ratio: float) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class PeerStage(Stage):
 
 
 class PeerTaylor(PeerStage):
-    """Its group Taylor importance, one ranking over all layers."""
+    """Torch-pruning with its group Taylor importance, one ranking over all layers."""
 
     observes = True
     everywhere = True
@@ -131,7 +131,7 @@ class PeerTaylor(PeerStage):
 
 
 class _Regularised(PeerStage):
-    """Its sparse training: it changes the gradients before every step."""
+    """Base of the pruners with sparse training: they change the gradients before every step."""
 
     trains = True
     everywhere = True
@@ -147,7 +147,7 @@ class _Regularised(PeerStage):
 
 
 class PeerBN(_Regularised):
-    """Its batch-normalisation pruner (slimming)."""
+    """Torch-pruning with its batch-normalisation pruner (slimming)."""
 
     def importance(self) -> Any:
         return import_torch_pruning().importance.BNScaleImportance()
@@ -157,7 +157,7 @@ class PeerBN(_Regularised):
 
 
 class PeerGroup(_Regularised):
-    """Its group-norm pruner (DepGraph with sparse training), its strongest."""
+    """Torch-pruning with its group-norm pruner (DepGraph with sparse training), its strongest."""
 
     def importance(self) -> Any:
         return import_torch_pruning().importance.GroupMagnitudeImportance(p=2)

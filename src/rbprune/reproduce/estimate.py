@@ -102,7 +102,7 @@ def estimate(experiment: Experiment, overrides: Sequence[str]) -> tuple[list[Pha
 class _PlannedPhase(NamedTuple):
     name: str
     epochs: float
-    """In which the network trains, at most."""
+    """Epochs in which the network trains, at most."""
     dense_epochs: float
     """All that is computed."""
     batch: int

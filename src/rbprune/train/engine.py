@@ -38,7 +38,7 @@ class Engine:
 
     @property
     def rank(self) -> int:
-        """This process among ``world``."""
+        """The number of this process among all that train together."""
         return self.fabric.global_rank
 
     @property

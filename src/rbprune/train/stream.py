@@ -56,7 +56,7 @@ class SourceStream:
 
 
 def filled(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Those of which something is left: a source that leaves out corrupt examples may empty a batch."""
+    """The batches of which something is left: a source that leaves out corrupt examples may empty one."""
     return (batch for batch in batches if rows(batch[1]) != 0)
 
 

@@ -25,7 +25,7 @@ _PARAMETRIZED = "torch.nn.utils.parametrize"
 
 
 _FACTORIES = (torch.zeros, torch.ones, torch.empty, torch.full, torch.rand, torch.randn, torch.arange, torch.linspace)
-"""They take sizes, which fx lets them record only when told to."""
+"""Functions that take sizes, which fx lets them record only when told to."""
 
 
 class _Tracer(ConcreteSizeTracer):
