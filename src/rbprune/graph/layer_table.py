@@ -34,11 +34,6 @@ class LayerKind:
     group_counts: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
     """Attributes that count groups of channels; unlike a width, one that the forward reads is let be."""
 
-    def attributes(self, role: Role) -> list[str]:
-        """The attributes that a cut along an axis of that role changes, the number of its positions first."""
-        both = (*self.widths.items(), *self.group_counts.items())
-        return [name for name, roles in both if role in roles]
-
 
 _of_torch: list[LayerKind] = []
 _of_timm: dict[str, LayerKind] = {}
@@ -73,8 +68,8 @@ def timm_kind(module: nn.Module) -> LayerKind | None:
 def torch_kind(module: nn.Module) -> LayerKind | None:
     """The entry of a layer of torch, or of a subclass of one.
 
-    >>> torch_kind(nn.Conv2d(1, 1, 1)).attributes("along")
-    ['out_channels', 'in_channels', 'groups']
+    >>> list(torch_kind(nn.Conv2d(1, 1, 1)).widths)
+    ['out_channels', 'in_channels']
     """
     return next((kind for kind in _of_torch if isinstance(module, kind.types)), None)
 
@@ -87,9 +82,11 @@ def library_forward(kind: type[nn.Module]) -> Any:
 
 
 def widths_of(module: nn.Module) -> Mapping[str, tuple[Role, ...]]:
-    """The attributes of a module that count channels, each with the roles of the axes that it counts."""
-    kind = _kind_with_widths(module)
-    return kind.widths if kind else {}
+    """The attributes of a module that count channels, each with the roles of the axes that it counts.
+
+    A subclass has the widths of the layer of torch that it derives from, and those of its own entry beside them.
+    """
+    return {name: roles for kind in _kinds(module) for name, roles in kind.widths.items()}
 
 
 def set_width(module: nn.Module, role: Role, width: int) -> None:
@@ -100,15 +97,15 @@ def set_width(module: nn.Module, role: Role, width: int) -> None:
     >>> layer.num_channels, layer.num_groups
     (6, 3)
     """
-    kind = _kind_with_widths(module)
-    names = kind.attributes(role) if kind else []
+    groups = {name: roles for kind in _kinds(module) for name, roles in kind.group_counts.items()}
+    names = [name for name, roles in (*widths_of(module).items(), *groups.items()) if role in roles]
     if names:
         before = int(getattr(module, names[0]))
         for name in names:
             setattr(module, name, int(getattr(module, name)) * width // before)
 
 
-def _kind_with_widths(module: nn.Module) -> LayerKind | None:
-    """The first entry that names widths: a rule taught for a subclass need not repeat those of the class."""
-    found = (user_kind(module), timm_kind(module), torch_kind(module))
-    return next((kind for kind in found if kind is not None and kind.widths), None)
+def _kinds(module: nn.Module) -> list[LayerKind]:
+    """All entries of a module, that of torch first."""
+    found = (torch_kind(module), timm_kind(module), user_kind(module))
+    return [kind for kind in found if kind is not None]

@@ -106,11 +106,14 @@ def test_a_subclass_of_a_layer_of_torch_keeps_the_widths_of_that() -> None:
 
     from rbprune.graph.rules.layers import linear
 
-    rbprune.register_rule(Louder, linear)
+    rbprune.register_rule(Louder, linear, widths={"halves": "out"})
     model = nn.Sequential(Louder(4, 6), nn.ReLU(), Louder(6, 2)).double()
+    for layer in (model[0], model[2]):
+        layer.halves = 2 * layer.out_features
     graph = trace(model, torch.zeros(2, 4, dtype=torch.float64))
     check_cut(graph, {"0": [1, 3]}, torch.randn(3, 4, dtype=torch.float64))
     assert (model[0].out_features, model[2].in_features) == (4, 4)
+    assert (model[0].halves, model[2].halves) == (8, 4)
 
 
 def test_widths_that_cannot_be_are_refused() -> None:

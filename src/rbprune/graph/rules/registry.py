@@ -31,8 +31,8 @@ def register_rule(operation: Any, rule: Rule, *, widths: Mapping[str, Role | tup
 
     ``widths`` names the attributes of a module class that count channels, each with the role (or roles) of the axes
     that it counts, such as ``{"out_channels": "out"}``; a cut updates them. The first attribute named for a role is
-    the number of positions on that axis, any others keep their ratio to it. A subclass of a layer of torch need not
-    repeat the widths of that.
+    the number of positions on that axis, any others keep their ratio to it. A subclass of a layer of torch has the
+    widths of that as well, and before these.
 
     >>> import torch
     >>> from rbprune.graph.rules.elementwise import channelwise
