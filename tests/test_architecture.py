@@ -22,6 +22,10 @@ ROOMS = (
     *("report", "measure", "runs", "api", "reproduce", "cli"),
 )
 """From the ground up: a room imports only from those before it."""
+GRAPH_ROOMS = ("", "cutting", "rules", "tracing")
+"""Inside the graph, from below to above; "" is the folder itself."""
+ABOVE_CUTTING = {"rbprune.graph.channel_graph"}
+"""Modules of that folder which may use cutting."""
 LONGEST = 300
 TABLES = {"graph/rules/tables.py"}
 """Tables of rules may be longer."""
@@ -70,6 +74,18 @@ def test_a_room_imports_only_from_the_rooms_below_it(room: str) -> None:
         if room_of(other) not in allowed
     ]
     assert wrong == []
+
+
+def height_in_graph(module: str) -> float:
+    parts = module.split(".")[2:]
+    return 1.5 if module in ABOVE_CUTTING else GRAPH_ROOMS.index(parts[0] if len(parts) > 1 else "")
+
+
+def test_inside_the_graph_imports_go_one_way_too() -> None:
+    graph = [m for m in MODULES if m.startswith("rbprune.graph.") and MODULES[m].stem != "__init__"]
+    pairs = [(module, other) for module in graph for other in IMPORTS[module] if other in graph]
+    assert len(pairs) > 60
+    assert [pair for pair in pairs if height_in_graph(pair[1]) > height_in_graph(pair[0])] == []
 
 
 def test_no_two_modules_import_each_other_in_a_circle() -> None:
