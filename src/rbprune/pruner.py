@@ -9,14 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from rbprune.bayes.likelihood import Likelihood, SecondDerivative, Softmax, likelihood_of
 from rbprune.errors import ConfigError, nearest
 from rbprune.graph import ChannelGraph, Plan, trace
 from rbprune.methods import PruningSettings, Stage, StageContext, find_method, schedule_sites
 from rbprune.methods.cost_target import equal_shares
+from rbprune.methods.curvature import check_outputs
 from rbprune.methods.price import default_price
 from rbprune.methods.registry import Method
 from rbprune.methods.settings import Target
@@ -78,8 +79,10 @@ class Pruner:
         self.graph: ChannelGraph = trace(model, example_inputs, keep=settings.keep)
         self.stages: list[list[str]] = schedule_sites(self.graph, settings)
         """The sites of each stage, by name."""
-        classes = _count_classes(model, example_inputs, loss_fn)
-        self.settings = _decided(settings, self.method, classes, loss_fn)
+        self.likelihood: Likelihood | None = None if loss_fn is None else likelihood_of(loss_fn)
+        """What the loss is a likelihood of, where it is known."""
+        classes = self._count_classes(example_inputs)
+        self.settings = _decided(settings, self.method, classes, self.likelihood)
         """The settings with what was left open decided for this network."""
         assert self.settings.price is not None
         self.dense: nn.Module | None = None
@@ -89,7 +92,22 @@ class Pruner:
             self.settings.price.resolve(self.graph, dataset_size),
             self.settings,
             *self._target_and_shares(),
+            self.likelihood,
         )
+
+    def _count_classes(self, example_inputs: Any) -> int | None:
+        """How many classes there are, where the outputs are their scores or, without a loss, look like it."""
+        if self.likelihood is not None and not isinstance(self.likelihood, Softmax):
+            return None
+        device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        inputs = tree_map_only(Tensor, lambda tensor: tensor.to(device), example_inputs)
+        with evaluating(self.model), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = call(self.model, inputs)
+        if self.likelihood is not None:
+            check_outputs(self.likelihood, outputs)
+            return int(outputs.shape[1])
+        scores = isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1
+        return outputs.shape[1] if scores else None
 
     def _target_and_shares(self) -> tuple[Target | None, tuple[str, ...], dict[str, float]]:
         """What the ratio of the settings means for the stages, refused where the method cannot follow it."""
@@ -150,30 +168,23 @@ class Pruner:
         return self.graph.plan()
 
 
-def _decided(settings: PruningSettings, method: Method, classes: int | None, loss_fn: Loss | None) -> PruningSettings:
+def _decided(
+    settings: PruningSettings, method: Method, classes: int | None, likelihood: Likelihood | None
+) -> PruningSettings:
     """The price and the way to the rates, where they were left open.
 
-    Where the loss is not known, and the outputs may be scores of classes, ``rates`` stays "auto": the stage finds out.
+    ``rates`` stays "auto" where only a stage can find out: the loss is not known but the outputs may be scores of
+    classes, or it is known but for whether it has a second derivative.
     """
+    price = default_price(classes) if settings.price is None else settings.price
     rates = settings.rates
     if rates == "auto":
-        known = classes is not None and settings.noise != "batch" and method.stage.infers_rates
-        rates = ("auto" if loss_fn is None else "fixed-point") if known else "adam"
-    price = default_price(classes) if settings.price is None else settings.price
+        if not method.stage.infers_rates or settings.noise == "batch" or (likelihood is None and classes is None):
+            rates = "adam"
+        elif likelihood is not None and not isinstance(likelihood, SecondDerivative):
+            rates = "fixed-point"
     decided = settings.model_copy(update={"rates": rates, "price": price})
-    return decided.model_copy(update={"rate_lr": decided.step_size})
-
-
-def _count_classes(model: nn.Module, example_inputs: Any, loss_fn: Loss | None) -> int | None:
-    """How many classes there are, where the outputs are their scores or, without a loss, look like it."""
-    if loss_fn is not None and loss_fn is not F.cross_entropy and not isinstance(loss_fn, nn.CrossEntropyLoss):
-        return None
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    inputs = tree_map_only(Tensor, lambda tensor: tensor.to(device), example_inputs)
-    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        outputs = call(model, inputs)
-    scores = isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1
-    return outputs.shape[1] if scores else None
+    return decided if rates == "auto" else decided.model_copy(update={"rate_lr": decided.step_size})
 
 
 def _check_options(method: Method, options: Mapping[str, float]) -> None:

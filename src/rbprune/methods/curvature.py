@@ -2,7 +2,9 @@
 
 With outputs z = f(x; theta), J = dz / dtheta and R = -d^2 log p / dz^2 (its Fisher form), the Gauss-Newton curvature of
 the negative log-likelihood of N examples is A = N E[diag(J^T R J)]. For a random v with covariance R,
-E[(J^T v)^2] = diag(J^T R J), so one backward pass from z that stops at theta estimates it from a batch.
+E[(J^T v)^2] = diag(J^T R J), so one backward pass from z that stops at theta estimates it from a batch. Where only
+products with R are known, E[(J^T xi) (J^T R xi)] is the same for xi of random signs, by two backward passes. What R is
+for which loss: ``bayes/likelihood.py``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
+from rbprune.bayes.likelihood import Likelihood, SecondDerivative, Softmax
 from rbprune.errors import ConfigError
 from rbprune.utils import processes
 
@@ -33,16 +37,15 @@ class RunningCurvature(nn.Module):
         self.register_buffer("running", torch.zeros(channels))
         self.updates = 0
 
-    def update(self, slopes: Tensor, dataset_size: int) -> None:
-        """Take in J^T v of every example of a batch: [examples, channels]."""
+    def update(self, squares: Tensor, dataset_size: int) -> None:
+        """Take in the estimates of every example of a batch: [examples, channels]."""
         # every process saw other examples, and all must come to the same rates
-        square = processes.mean(slopes.float().square().mean(0))
-        self.running.lerp_(dataset_size * square, 1 - MEMORY)
+        self.running.lerp_(dataset_size * processes.mean(squares.mean(0)), 1 - MEMORY)
         self.updates += 1
 
     def value(self) -> Tensor:
-        """A, for the whole training set; 0 before the first update."""
-        return self.running / (1 - MEMORY**self.updates) if self.updates else self.running
+        """A, for the whole training set; 0 before the first update, and where noise made it less than nothing."""
+        return self.running.clamp_min(0) / (1 - MEMORY**self.updates) if self.updates else self.running
 
     def get_extra_state(self) -> Tensor:
         """How many updates there were, kept out of the device's memory: a step must not wait for it."""
@@ -53,17 +56,43 @@ class RunningCurvature(nn.Module):
         self.updates = int(state)
 
 
-def softmax_direction(outputs: Any) -> Tensor:
-    """A random v with covariance R = diag(p) - p p^T, p = softmax(z): sqrt(p) xi - p (sqrt(p) . xi), xi ~ N(0, 1)."""
-    if not (isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1):
-        raise ConfigError(
-            "prune.rates='fixed-point' needs outputs of shape (examples, classes), and the model's are "
-            f"{_describe(outputs)}; set prune.rates='adam'"
+def squared_slopes(likelihood: Likelihood, outputs: Any, targets: Any, thetas: list[Tensor]) -> list[Tensor] | None:
+    """For each theta, [examples, channels], an estimate of diag(J^T R J) of each example; None where there is no R."""
+    if isinstance(likelihood, SecondDerivative):
+        leaves = [z for z in tree_leaves(outputs) if isinstance(z, Tensor) and z.is_floating_point()]
+        pair = likelihood.pair(outputs, targets, len(thetas[0]))
+        if pair is None:
+            return None
+        once, twice = (
+            _slopes(leaves, thetas, [v.to(z.dtype) for v, z in zip(part, leaves, strict=True)]) for part in pair
         )
-    root = outputs.detach().float().softmax(1).sqrt()
-    xi = torch.randn_like(root)
-    direction = root * xi - root.square() * (root * xi).sum(1, keepdim=True)
-    return direction.to(outputs.dtype)
+        return [a.float() * b.float() for a, b in zip(once, twice, strict=True)]
+    return [s.float().square() for s in _slopes([outputs], thetas, [likelihood.direction(outputs, targets)])]
+
+
+def _slopes(outputs: list[Tensor], thetas: list[Tensor], directions: list[Tensor]) -> tuple[Tensor, ...]:
+    used = [(z, v.to(z.dtype)) for z, v in zip(outputs, directions, strict=True) if z.requires_grad]
+    found = torch.autograd.grad(
+        [z for z, _ in used], thetas, [v for _, v in used], retain_graph=True, allow_unused=len(outputs) > 1
+    )
+    return tuple(torch.zeros_like(t) if slope is None else slope for t, slope in zip(thetas, found, strict=True))
+
+
+def check_outputs(likelihood: Likelihood, outputs: Any) -> None:
+    """Refuse outputs that the loss cannot be a likelihood of."""
+    if isinstance(likelihood, SecondDerivative):
+        return
+    if not isinstance(outputs, Tensor):
+        raise ConfigError(
+            f"the model's output is a {type(outputs).__name__}, and the loss is one of a tensor; give a loss_fn of "
+            "your own that takes this output, or set rates='adam'"
+        )
+    if isinstance(likelihood, Softmax) and (outputs.dim() < 2 or outputs.shape[1] < 2):
+        raise ConfigError(
+            f"cross-entropy needs scores of at least two classes in dimension 1, and the outputs are of shape "
+            f"{tuple(outputs.shape)}: with one class it is 0 whatever the network does; use "
+            "F.binary_cross_entropy_with_logits for one score, or a loss of errors for numbers"
+        )
 
 
 def distance_from_softmax(gradient: Tensor) -> Tensor:
@@ -76,7 +105,3 @@ def distance_from_softmax(gradient: Tensor) -> Tensor:
     """
     slopes = gradient.detach().float()
     return slopes.sum(1).abs().sum() / slopes.abs().sum()
-
-
-def _describe(outputs: Any) -> str:
-    return f"of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"

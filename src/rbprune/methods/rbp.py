@@ -5,20 +5,20 @@ Yuefu Zhou, Ya Zhang, Yanfeng Wang, Qi Tian: Accelerate CNN via Recursive Bayesi
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rbprune.bayes import dirac
-from rbprune.errors import ConfigError
+from rbprune.bayes.likelihood import Likelihood, Location, Softmax
+from rbprune.errors import ConfigError, LoopError
 from rbprune.graph import ChannelGraph
 from rbprune.methods import curvature
 from rbprune.methods.channel_factor import ChannelFactor
-from rbprune.methods.curvature import RunningCurvature, distance_from_softmax, softmax_direction
+from rbprune.methods.curvature import RunningCurvature, check_outputs, distance_from_softmax, squared_slopes
 from rbprune.methods.price_search import PriceSearch
-from rbprune.methods.settings import PruningSettings, StageContext
+from rbprune.methods.settings import ADAM_RATE, PruningSettings, StageContext
 from rbprune.methods.stage import GateStage
 from rbprune.methods.verdict import Verdict
 
@@ -82,6 +82,8 @@ class DiracStage(GateStage):
         self.step_size = settings.step_size
         self._outputs: Any = None
         self._softmax_distance: Tensor | None = None
+        self.likelihood: Likelihood = Softmax() if context.likelihood is None else context.likelihood
+        self._loss_per_nat = 1.0
         self._output_hook = graph.model.register_forward_hook(self._keep_outputs) if self.fixed_point else None
         nats = torch.cat([context.prices.of(graph, site) for site in self.sites])
         self.given = dirac.eps2_from_nats(nats).to(self.factors.rate.device)
@@ -122,13 +124,17 @@ class DiracStage(GateStage):
         return self.split(self.factors.rate.detach())
 
     def penalty(self) -> Tensor:
-        """sum_c KL(q(theta_c) || p(theta_c)) / N."""
-        return self.kl_weight * dirac.kl(self.factors.rate, self.eps2).sum() / self.context.dataset_size
+        """sum_c KL(q(theta_c) || p(theta_c)) / N, in units of the loss."""
+        nats = self.kl_weight * dirac.kl(self.factors.rate, self.eps2).sum() / self.context.dataset_size
+        return nats if self._loss_per_nat == 1.0 else self._loss_per_nat * nats
 
     def optimizer(self, lr: float) -> torch.optim.Optimizer | None:
-        """Adam on the rates, or none where they go to their fixed point."""
+        """Adam on the rates, or none where they go to their fixed point; where that is not sure yet, Adam waits."""
         self.step_size = lr
-        return None if self.fixed_point else super().optimizer(lr)
+        if self.settings.rates == "fixed-point":
+            return None
+        waits = self.settings.rates == "auto" and self.settings.rate_lr is None
+        return super().optimizer(ADAM_RATE if waits else lr)
 
     def param_groups(self, lr: float, rate_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
         """Groups for an optimizer of your own; on the way to their fixed point the rates take no step of it, and
@@ -140,7 +146,7 @@ class DiracStage(GateStage):
         # from the model itself: an engine for mixed precision may hand out a copy that refuses other backward passes
         self._outputs = output if module.training and torch.is_grad_enabled() else None
 
-    def update_curvature(self) -> None:
+    def update_curvature(self, targets: Any) -> None:
         """Estimate the curvature A of the total loss in theta, every second step (see ``curvature``)."""
         noise, outputs = self.factors, self._outputs
         self._outputs = None
@@ -149,19 +155,35 @@ class DiracStage(GateStage):
         due, noise.passes = noise.update_is_due(), noise.passes + 1
         if not self.fixed_point or not due or noise.drawn is None:
             return
+        if noise.passes == 1:
+            self._check_loss(outputs, targets)
         seen = [(noise.drawn, noise.curvature)]
         if self.search is not None and self.search.drawn is not None:
             seen.append((self.search.drawn, self.search.curvature))
-        direction, thetas = softmax_direction(outputs), [theta for theta, _ in seen]
-        slopes = torch.autograd.grad(outputs, thetas, direction, retain_graph=True)
-        for slope, (_, estimate) in zip(slopes, seen, strict=True):
-            estimate.update(slope, self.context.dataset_size)
+        squares = squared_slopes(self.likelihood, outputs, targets, [theta for theta, _ in seen])
+        noise.drawn = None
+        if squares is None:
+            self._give_up_fixed_point("the loss has no second derivative in the model's outputs")
+            return
+        for square, (_, estimate) in zip(squares, seen, strict=True):
+            estimate.update(square, self.context.dataset_size)
+        if isinstance(self.likelihood, Location):
+            self._loss_per_nat = self.likelihood.loss_per_nat(outputs)
         if self.search is not None:
             later = self._of_whole_loss(self.search.curvature)
             self.search.update(self._of_whole_loss(noise.curvature), later, noise.curvature.updates)
-        if noise.passes == 1:
+        if noise.passes == 1 and self.context.likelihood is None:
             outputs.register_hook(self._note_gradient)
-        noise.drawn = None
+
+    def _check_loss(self, outputs: Any, targets: Any) -> None:
+        """Refuse, once in a stage, what could not be right: outputs that do not fit the loss, missing targets."""
+        check_outputs(self.likelihood, outputs)
+        if targets is None and self.context.likelihood is not None and self.likelihood != Softmax():
+            self.abandon()
+            raise LoopError(
+                "this loss_fn counts outputs by their targets: write loss_fn(outputs, targets) + stage.kl(targets) in "
+                "every step"
+            )
 
     def _note_gradient(self, gradient: Tensor) -> None:
         self._softmax_distance = distance_from_softmax(gradient)
@@ -170,17 +192,17 @@ class DiracStage(GateStage):
         """Make sure, once in a stage, that the loss is one whose curvature was estimated; no gradient for the rates."""
         distance, self._softmax_distance = self._softmax_distance, None
         if distance is not None and float(distance) > curvature.TOLERANCE:
-            self._give_up_fixed_point()
+            self._give_up_fixed_point("the loss is no cross-entropy of the model's outputs, and no loss_fn was named")
         if self.fixed_point:
             self.factors.rate.grad = None
 
-    def _give_up_fixed_point(self) -> None:
-        what = "the loss is no cross-entropy of the model's outputs, so that its curvature is not known"
+    def _give_up_fixed_point(self, why: str) -> None:
+        what = f"{why}, so that its curvature is not known"
         if self.settings.rates == "fixed-point" or self.search is not None:
             self.abandon()
-            raise ConfigError(f"{what}, and prune.rates='fixed-point' needs it; set rates='adam'")
+            raise ConfigError(f"{what}, and rates by their fixed point need it; set rates='adam'")
         self.fixed_point = False
-        warnings.warn(f"{what}: the rates are found by Adam; say rates='adam' to choose that yourself", stacklevel=2)
+        self.tell(f"{what}: the rates are found by Adam; say rates='adam' to choose that yourself")
 
     def after_step(self) -> None:
         """Go a part of the way to the fixed point for the curvature as it is estimated now."""

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from rbprune.bayes import dirac
+from rbprune.bayes.likelihood import Likelihood
 from rbprune.graph.cost import COSTS, Cost
 from rbprune.methods.price import ChannelPrices, Price
 from rbprune.utils.section import Section
@@ -92,5 +93,7 @@ class StageContext:
     """Where a target decides: the sites of the stages to come, which will do their part of it."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """For methods that take the share of channels to remove, that of each site."""
+    likelihood: Likelihood | None = None
+    """What the loss is a likelihood of, where it is known."""
     dense: nn.Module | None = None
     """The network as it was before any cut, for methods that compare with it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -57,6 +57,8 @@ class Stage:
         self.notes: dict[str, float] = {}
         self.result: StageResult | None = None
         self.loop = LoopWatch(graph.model, self, remember=remember)
+        self.tell: Callable[[str], None] = _warn
+        """Says what the user should know: as a Python warning, unless somebody listens."""
         self._kl_calls = 0
         self._observed = False
 
@@ -98,8 +100,8 @@ class Stage:
         """The optimizer of ``module``; its rate is its own."""
         return None if self.module is None else torch.optim.Adam(self.module.parameters(), lr=lr)
 
-    def update_curvature(self) -> None:
-        """Called between the forward and the backward pass, by ``kl``."""
+    def update_curvature(self, targets: Any) -> None:
+        """Called between the forward and the backward pass, by ``kl``; ``targets`` is None where nobody gave them."""
 
     def before_step(self) -> None:
         """Called between the backward pass and the step of the weights' optimizer."""
@@ -136,13 +138,14 @@ class Stage:
 
     # what all share
 
-    def kl(self) -> Tensor:
+    def kl(self, targets: Any = None) -> Tensor:
         """The penalty as a tensor, 0 where there is none: to be added to a mean negative log-likelihood.
 
-        To be called once in every training step, between the forward and the backward pass.
+        To be called once in every training step, between the forward and the backward pass. A plain cross-entropy needs
+        no ``targets``; for another ``loss_fn`` of the pruner they say how much each output counts.
         """
         self._kl_calls += 1
-        self.update_curvature()
+        self.update_curvature(targets)
         penalty = self.penalty()
         return next(self.graph.model.parameters()).new_zeros(()) if penalty is None else penalty
 
@@ -220,10 +223,9 @@ class Stage:
             return redundant
         dead = [name for name, mask in redundant.items() if bool(mask.all())]
         if dead and not self.finds_price:
-            warnings.warn(
+            self.tell(
                 f"every channel of {', '.join(map(repr, dead))} was redundant, so their ranking may say little; a "
-                "lower prune.price leaves more to tell them apart",
-                stacklevel=3,
+                "lower prune.price leaves more to tell them apart"
             )
         ranks = {name: v.value if v.rank is None else v.rank for name, v in verdicts.items()}
         gone = cut_to_target(self.graph, ranks | self.rank_later_sites(), self.context.target, self.settings.least)
@@ -234,10 +236,9 @@ class Stage:
             return False
         gone[verdict.value.argmin()] = False
         remedy = "a lower prune.price" if self.price else "another prune.threshold"
-        warnings.warn(
+        self.tell(
             f"every channel of {name!r} was redundant; the least redundant one is kept. If the error suffers, {remedy} "
-            "keeps more",
-            stacklevel=3,
+            "keeps more"
         )
         return True
 
@@ -251,6 +252,10 @@ class Stage:
     def split(self, values: Tensor) -> dict[str, Tensor]:
         """A vector over all channels of the stage, site by site."""
         return dict(zip(self.names, values.split([site.channels for site in self.sites]), strict=True))
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=4)
 
 
 class GateStage(Stage):

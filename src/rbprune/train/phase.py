@@ -217,7 +217,7 @@ class PhaseRun:
             group["lr"] = lr
         outputs = call(self.module, inputs)
         loss = of_data = data_loss(self.loss_fn, outputs, targets, where)
-        penalty = of_data.new_zeros(()) if self.stage is None else self.stage.kl()
+        penalty = of_data.new_zeros(()) if self.stage is None else self.stage.kl(targets)
         self.meter.add(of_data, penalty, inputs, where)
         if self.teacher is not None:
             loss = (1 - self.phase.distill) * loss + self.phase.distill * self._distill(inputs, outputs)

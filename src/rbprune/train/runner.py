@@ -11,15 +11,16 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from rbprune.bayes.likelihood import Location
 from rbprune.errors import ModelError
 from rbprune.graph.cost import COSTS
 from rbprune.logging.journal import Journal
 from rbprune.pruner import Loss, Pruner
 from rbprune.settings.sections import Settings
-from rbprune.train.budget import Account
+from rbprune.train.budget import Account, forward_cost
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.engine import Engine
-from rbprune.train.evaluate import Score, evaluate
+from rbprune.train.evaluate import Score, evaluate, measure_errors
 from rbprune.train.phase import Phase, PhaseRun, plan_phases
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
@@ -186,6 +187,8 @@ class Runner:
         torch.manual_seed(mix(self.settings.seed, phase.salt, _BEGINNING))
         self.pruner.dense = self.teacher
         stage = None if phase.stage is None else self.pruner.stage(phase.stage, remember=False)
+        if stage is not None:
+            stage.tell = self.journal.warn
         teacher = None
         if phase.distill and self.teacher is not None:
             teacher, _ = self.engine.setup(self.teacher.eval())
@@ -213,14 +216,17 @@ class Runner:
         if self.data.test is not None:
             score = self._evaluate(self.data.test)
             self.state.error_before, self.state.top5_before = score.value, score.top5
+        if isinstance(self.pruner.likelihood, Location):
+            stream = self.data.train(self.settings.prune.batch_size)
+            batches = measure_errors(self.engine, self.model, stream, self.pruner.likelihood)
+            self.account.spend("prune", forward_cost(batches, stream.steps))
+            self.state.error_sums = self.pruner.likelihood.sums.tolist()
         self.state.started = True
         self.journal.dense(self.state.error_before)
         self._tell_skipped()
 
     def _cut(self, current: PhaseRun, seconds: float) -> None:
-        result, warned = end_stage(current, self.settings, self.engine, self.account, self.loss_fn)
-        for message in warned:
-            self.journal.warn(message)
+        result = end_stage(current, self.settings, self.engine, self.account, self.loss_fn)
         self.state.undecided.update(result.undecided)
         self.state.guarded += result.guarded
         self.state.val_error = self._validate()

@@ -6,6 +6,9 @@ import copy
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from rbprune.bayes.likelihood import Location
 from rbprune.errors import CheckpointError
 from rbprune.train.checkpoint import Checkpoint
 from rbprune.train.state import RunState
@@ -44,6 +47,8 @@ def restore_checkpoint(runner: Runner, checkpoint: Checkpoint) -> None:
         )
     for name, value in asdict(RunState(**values["state"])).items():
         setattr(runner.state, name, value)
+    if isinstance(runner.pruner.likelihood, Location) and runner.state.error_sums is not None:
+        runner.pruner.likelihood.sums = torch.tensor(runner.state.error_sums, dtype=torch.float64)
     if runner.data.skipped is not None:
         runner.data.skipped.add(runner.state.skipped)
     dense = checkpoint.group("teacher")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -24,19 +23,15 @@ OBSERVATION = CALIBRATION + 1
 """Number of another such epoch: its batches are shown to methods that look at data before they judge."""
 
 
-def end_stage(
-    current: PhaseRun, settings: Settings, engine: Engine, account: Account, loss_fn: Loss
-) -> tuple[StageResult, list[str]]:
-    """Cut what the stage found redundant; returns what it did, and what it warned of."""
+def end_stage(current: PhaseRun, settings: Settings, engine: Engine, account: Account, loss_fn: Loss) -> StageResult:
+    """Cut what the stage found redundant; returns what it did."""
     assert current.stage is not None
     torch.manual_seed(mix(settings.seed, current.phase.salt, OBSERVATION))
     if current.stage.observes:
         _observe(current, settings, engine, account, loss_fn)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        result = current.stage.finish(batches=_recalibration(current, settings, engine, account))
+    result = current.stage.finish(batches=_recalibration(current, settings, engine, account))
     engine.place(current.model)
-    return result, [str(warning.message) for warning in caught]
+    return result
 
 
 def _observe(current: PhaseRun, settings: Settings, engine: Engine, account: Account, loss_fn: Loss) -> None:

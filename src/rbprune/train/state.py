@@ -54,4 +54,6 @@ class RunState:
     finetune_epochs: float | None = None
     metric: str = "error"
     started: bool = False
+    error_sums: list[float] | None = None
+    """What the errors of the dense network are worth, for losses of errors (``Location.sums``)."""
     skipped: list[str] = field(default_factory=list)
