@@ -135,6 +135,11 @@ def test_any_mean_loss_and_any_target() -> None:
     y = x[:, :1] - 2 * x[:, 1:2]
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
     batches = [(x[i : i + 32], y[i : i + 32]) for i in range(0, 256, 32)]
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for inputs, targets in batches * 10:
+        optimizer.zero_grad()
+        F.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
     result = rbprune.prune(
         model,
         batches,
@@ -145,6 +150,8 @@ def test_any_mean_loss_and_any_target() -> None:
         options=["prune.epochs=20", "finetune.epochs=20"],
         console=console,
     )
+    assert result.summary["macs_ratio"] > 1.2
+    assert result.summary["error_after"] == pytest.approx(F.mse_loss(model(x), y).item(), rel=1e-5)
     assert result.config.prune.price == rbprune.Price(nats=3)
     assert result.summary["metric"] == "loss"
     assert result.summary["error_after"] < result.summary["error_before"], "the mean loss is reported"
@@ -159,7 +166,7 @@ def test_any_mean_loss_and_any_target() -> None:
         ("ibp", [], nn.CrossEntropyLoss(label_smoothing=0.1), "fixed-point"),
         ("rbp", ["prune.rates=adam"], F.cross_entropy, "adam"),
         ("rbp", ["prune.noise=batch"], F.cross_entropy, "adam"),
-        ("rbp", [], lambda outputs, targets: F.cross_entropy(outputs, targets), "adam"),
+        ("rbp", [], lambda outputs, targets: F.cross_entropy(outputs, targets), "auto"),
         ("sbp", [], F.cross_entropy, "adam"),
     ],
 )
@@ -177,7 +184,7 @@ def test_the_rates_of_a_classifier_go_to_their_fixed_point(
         console=quiet(),
     )
     assert result.config.prune.rates == rates
-    assert result.config.prune.rate_lr == (0.05 if rates == "fixed-point" else 0.01)
+    assert result.config.prune.rate_lr == {"fixed-point": 0.05, "adam": 0.01, "auto": None}[rates]
 
 
 @pytest.mark.parametrize(

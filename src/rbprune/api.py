@@ -74,8 +74,9 @@ def prune(
         price: What a channel must bring to stay: a higher one makes the network smaller. By default 2 nats per example,
             less for fewer than ten classes.
         macs_ratio: The MACs end so many times fewer, and the price is found.
-        loss_fn: ``loss_fn(outputs, targets)``, a mean negative log-likelihood. Under cross-entropy the rates of a
-            classifier go to their fixed point, those of other networks are found by Adam; ``prune.rates`` decides it.
+        loss_fn: ``loss_fn(outputs, targets)``, a mean negative log-likelihood; errors (``F.mse_loss``, ``F.l1_loss``,
+            Huber) are made one by the residuals of the trained network. The rates go to their fixed point wherever the
+            loss has a second derivative, and are found by Adam otherwise; ``prune.rates`` decides it.
         dataset_size: The number of training examples; asked of the loader when it is not given.
         seed: Of everything random.
         options: Other settings, as nested mappings (``{"prune": {"epochs": 1}}``) or as on the command line

@@ -29,7 +29,7 @@ class PruningSettings(Section):
     """What a channel must bring to stay; by default 2 nats per example, less for fewer than ten classes."""
     rates: Literal["auto", "adam", "fixed-point"] = "auto"
     """How rbp, rrbp and ibp find the rates: by Adam, or by going to their fixed point for a running estimate of the
-    curvature; auto takes the fixed point where the curvature is known (a classifier under cross-entropy)."""
+    curvature; auto takes the fixed point wherever the loss has a curvature that can be estimated."""
     rate_lr: float | None = Field(None, gt=0)
     """Learning rate of what a method trains beside the weights, 0.01 by default; for rates that go to their fixed point
     the share of the way that they go in each step, 0.05 by default."""
