@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 
 from rbprune.cli.compare import line
+from rbprune.graph.cost import COSTS, CountedCost
 from rbprune.report.comparison import comparison_table
 from rbprune.runs.compare import MethodResults
 from tests.cli.command import Refused
 
 
+def ratios() -> dict[str, list[float]]:
+    return {"macs": [2.0], "params": [3.0]}
+
+
 def test_with_several_seeds_each_method_is_told_apart_from_the_first_or_not() -> None:
     def row(name: str, seeds: list[int], errors: list[float]) -> MethodResults:
-        return MethodResults(name, name, seeds, {"a": [4, 2]}, [2.0], [2.0], errors, cost=[1.0], seconds=[1.0])
+        return MethodResults(name, name, seeds, {"a": [4, 2]}, ratios(), errors, cost=[1.0], seconds=[1.0])
 
     first = row("rbp", [0, 1, 2], [10.0, 11.0, 12.0])
     others = [row("uniform", [0, 1, 2], [10.9, 12.0, 13.1]), row("l1", [0, 2], [9.0, 14.0]), row("cp", [1], [9.0])]
@@ -26,12 +31,22 @@ def test_with_several_seeds_each_method_is_told_apart_from_the_first_or_not() ->
     assert {len(cells) for cells in alone.rows} == {len(alone.columns)}
 
 
+def test_a_row_has_its_place_by_the_cost_at_which_the_methods_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = MethodResults("rbp", "rbp", [0], {"a": [4, 2]}, ratios(), [9.0], cost=[1.0], seconds=[7.0])
+    assert line(row, row).cells == ("rbp", "2", "2.00", "3.00", "9.00", "", "1.0", "7")
+    assert (line(row, row).ratio, line(row, row, "params").ratio) == (2.0, 3.0)
+    monkeypatch.setitem(COSTS, "bytes", CountedCost("bytes", "bytes", lambda layer: 4 * layer.params))
+    later = MethodResults("l1", "l1", [0], {"a": [4, 2]}, {**ratios(), "bytes": []}, [9.0], cost=[1.0], seconds=[7.0])
+    assert line(later, row).cells == ("l1", "2", "2.00", "3.00", "", "9.00", "", "1.0", "7")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("compare", "demo", "--methods", "rbp", "--set", "finetun.epochs=1", "--out", "x"), "finetun: unknown key"),
         (("compare", "demo", "--methods", "rbp", "--seeds", "0", "--out", "x"), "--seeds is how many runs"),
         (("compare", "demo", "--methods", "rbp,uniform", "--sweep", "2,x", "--out", "x"), "--sweep takes numbers"),
+        (("compare", "demo", "--methods", "rbp", "--cost", "param", "--out", "x"), "did you mean 'params'"),
         (
             ("compare", "demo", "--methods", "rbp", "--peers", "torch-prune", "--out", "x"),
             "did you mean 'torch-pruning'",

@@ -26,6 +26,7 @@ def test_inspect_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     table = capsys.readouterr().out
     assert "layer2.0.conv1" in table
     assert "inside (down)" in table
+    assert "resnet20-cifar: 40.6 M MACs, 268.3 k parameters" in table
     assert "frozen: linear: the network's output" in table
 
 
@@ -35,12 +36,27 @@ def test_inspect_a_users_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     result = json.loads(capsys.readouterr().out)
     assert [site["site"] for site in result["sites"]] == ["0"]
     assert result["frozen"] == {"4": "the network's output"}
+    macs, params = 14 * 14 * 3 * 9, 3 * 9
+    assert (result["macs"], result["params"]) == (8 * macs + 32, 8 * params + 32)
+    assert [(site["macs_per_channel"], site["params_per_channel"]) for site in result["sites"]] == [
+        (macs + 4, params + 4)
+    ]
+
+
+def test_the_table_is_of_any_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", "lenet5", "--cost", "params") == 0
+    table = capsys.readouterr().out
+    assert "parameters" in table and "MACs /" not in table
+    per_channel = 800 + 10  # fc1: weights of one output, and those of the last layer that read it
+    row = next(line for line in table.splitlines() if line.startswith("│ fc1 "))
+    assert f" {per_channel} " in row and f" {100 * per_channel * 500 / 430_500:.1f} % " in row
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("inspect", "lenet"), "did you mean 'lenet5'"),
+        (("inspect", "lenet5", "--cost", "flops"), "unknown cost 'flops'; known are macs, params"),
         (("inspect", "lenet5", "--input", "1xbig"), "a shape such as 3x224x224; this is '1xbig'"),
     ],
 )

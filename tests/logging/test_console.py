@@ -35,7 +35,7 @@ def test_stage_line_of_one_site() -> None:
         "seconds": 33.1,
     }
     assert stage_line(event) == (
-        "stage 3/13  features.7  128 -> 97   MACs 1.42x  params 1.31x  val error 8.12 %  (33 s)"
+        "stage 3/13  features.7  128 -> 97   MACs 1.42x  parameters 1.31x  val error 8.12 %  (33 s)"
     )
 
 

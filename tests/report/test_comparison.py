@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rbprune.graph.cost import COSTS, MACS, PARAMS, CountedCost
 from rbprune.report.comparison import (
-    COLUMNS,
     ComparisonRow,
+    comparison_columns,
     comparison_table,
-    error_over_macs,
+    error_over_cost,
     highest_shown,
     ranking_chart,
     write_page,
@@ -21,7 +22,7 @@ from rbprune.report.comparison import (
 
 def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobody() -> None:
     rows = [ComparisonRow((f"m{i}", "", "", "", "", "", ""), 2.0, (9.9 + i / 10, 10.1 + i / 10)) for i in range(30)]
-    plot = str(error_over_macs([*rows, ComparisonRow(("lost", "", "", "", "", "", ""), 2.0, (60.0,))], 8.0))
+    plot = str(error_over_cost([*rows, ComparisonRow(("lost", "", "", "", "", "", ""), 2.0, (60.0,))], 8.0, "MACs"))
     height = int(re.findall(r'viewBox="0 0 720 (\d+)"', plot)[0])
     heights = sorted(float(y) for y in re.findall(r'<text class="(?:tick|refer)" x="606" y="([\d.]+)"', plot))
     assert len(heights) == 32
@@ -32,9 +33,9 @@ def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobod
     assert max(spots) - min(spots) > 200
 
 
-def test_methods_at_equal_macs_look_equal() -> None:
+def test_methods_at_equal_costs_look_equal() -> None:
     rows = [ComparisonRow((f"m{i}", "", "", "", "", "", "", ""), 2.29 + i / 200, (10.0 + i,)) for i in range(4)]
-    spots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', str(error_over_macs(rows, None)))]
+    spots = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', str(error_over_cost(rows, None, "MACs")))]
     assert max(spots) - min(spots) < 40, "less than a percent apart, on an axis of 540"
 
 
@@ -73,25 +74,39 @@ def test_differences_to_the_first_are_shown_only_where_there_are_some() -> None:
     first = ComparisonRow(("rbp", "4", "2.0", "2.0", "9.0", "", "1.0", "7"), 2.0, (9.0,))
     other = ComparisonRow(("l1", "4", "2.0", "2.0", "9.5", "+0.50 +- 0.10", "1.0", "7"), 2.0, (9.5,))
     alone, both = comparison_table([first], "one"), comparison_table([first, other], "two")
-    assert alone.columns == (*COLUMNS[:5], *COLUMNS[6:]) and alone.note == ""
+    columns = comparison_columns()
+    assert alone.columns == (*columns[:5], *columns[6:]) and alone.note == ""
     assert alone.rows == (("rbp", "4", "2.0", "2.0", "9.0", "1.0", "7"),)
-    assert both.columns == COLUMNS and "95 % interval" in both.note
+    assert both.columns == columns and "95 % interval" in both.note
     assert both.rows == (first.cells, other.cells)
+
+
+def test_a_cost_is_a_column_where_some_run_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COSTS, "bytes", CountedCost("bytes", "bytes", lambda layer: 4 * layer.params))
+    old = ComparisonRow(("rbp", "4", "2.0", "3.0", "", "9.0", "", "1.0", "7"), 2.0, (9.0,))
+    new = ComparisonRow(("l1", "4", "2.0", "3.0", "3.5", "9.5", "", "1.0", "7"), 2.0, (9.5,))
+    assert comparison_table([old], "old").columns[2:5] == ("MACs", "parameters", "error %")
+    both = comparison_table([old, new], "both")
+    assert both.columns[2:6] == ("MACs", "parameters", "bytes", "error %")
+    assert [cells[4] for cells in both.rows] == ["", "3.5"]
 
 
 def test_the_page_holds_the_table_both_charts_and_the_notes_all_escaped(tmp_path: Path) -> None:
     rows = [ComparisonRow((f"<m{i}>", "4-2", "2.0", "2.0", "9.0", "", "1.0", "7"), 2.0, (9.0 + i,)) for i in range(2)]
-    page = write_page(tmp_path, rows, "A & B", 8.0, ["<note>"], "rbprune compare <x>")
+    page = write_page(tmp_path, rows, "A & B", cost=MACS, dense=8.0, notes=["<note>"], command="rbprune compare <x>")
     assert page == tmp_path / "compare.html"
     html = page.read_text()
     assert "<title>A &amp; B</title>" in html
     assert html.count("<svg") == 2 and html.count("<circle") == 4
     assert html.count("<td>&lt;m0&gt;</td>") == 1 and "&lt;note&gt;" in html and "compare &lt;x&gt;" in html
+    assert "<h2>Error against MACs</h2>" in html and ">MACs reduced; upwards the test error in per cent<" in html
+    assert "fine-tuning. MACs, parameters: reduction. Errors" in html
     assert "dense 8.00 %" in html and "dashed: the dense network, 8.00 %" in html
 
 
 def test_the_page_of_a_single_method_ranks_nothing(tmp_path: Path) -> None:
     row = ComparisonRow(("rbp", "4", "2.0", "2.0", "9.0", "", "1.0", "7"), 2.0, (9.0,))
-    html = write_page(tmp_path, [row], "one", None, [], "").read_text()
+    html = write_page(tmp_path, [row], "one", cost=PARAMS, dense=None, notes=[], command="").read_text()
     assert "Methods by error" not in html and html.count("<svg") == 1
-    assert error_over_macs([ComparisonRow(("lost",))], 8.0) == ""
+    assert "<h2>Error against parameters</h2>" in html and ">parameters reduced; upwards" in html
+    assert error_over_cost([ComparisonRow(("lost",))], 8.0, "MACs") == ""

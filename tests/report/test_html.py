@@ -26,7 +26,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
         self._open: list[str] = []
-        self.data(path.read_text(encoding="utf-8"))
+        self.feed(path.read_text(encoding="utf-8"))
         assert not self._open
         self.text = " ".join(" ".join(self.words).split())
 

@@ -43,10 +43,10 @@ def test_a_site_pruned_twice_goes_from_its_first_to_its_last_width() -> None:
 def test_sizes_come_from_the_last_stage_until_the_run_is_done() -> None:
     events: list[dict[str, Any]] = [{"event": "start", "macs": 100, "params": 50}, {"event": "stage", "macs": 40}]
     run = gather_run(events)
-    assert (run.macs.before, run.macs.after, run.macs.ratio) == (100, 40, 2.5)
-    assert run.params.ratio is None
+    assert (run.costs["macs"].before, run.costs["macs"].after, run.costs["macs"].ratio) == (100, 40, 2.5)
+    assert run.costs["params"].ratio is None
     run = gather_run([*events, {"event": "done", "summary": {"macs_after": 20}}])
-    assert run.macs.ratio == 5
+    assert run.costs["macs"].ratio == 5
 
 
 def test_layers_that_vanished_cost_nothing() -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rbprune.cli.app import app
 from rbprune.errors import ConfigError, FailedRunsError
 from rbprune.runs.compare import Comparison, ComparisonRequest, compare
+from rbprune.runs.folder import RunFolder
 from rbprune.utils.interrupt import Interrupted
 from tests.runs.quick import SMALL
 
@@ -80,6 +81,16 @@ def test_another_comparison_in_the_same_folder_is_refused(folder: Path, tmp_path
         run(tmp_path, "ibp")
 
 
+def test_a_folder_from_before_there_was_a_choice_of_the_cost_met_at_the_same_macs(folder: Path) -> None:
+    path = folder / "request.json"
+    request = json.loads(path.read_text())
+    assert request.pop("cost") == "macs"
+    path.write_text(json.dumps(request))
+    with pytest.raises(ConfigError, match=r"holds a comparison with another cost \('macs', now 'params'\)"):
+        run(folder, "ibp", budget=3.0, cost="params")
+    assert run(folder, "ibp", budget=3.0).rows[0].failed is None
+
+
 def test_requests_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'uniform' must be told how much to cut: name a method first"):
         run(tmp_path / "a", "uniform", "rbp")
@@ -87,13 +98,39 @@ def test_requests_that_cannot_work_are_refused_before_anything_runs(tmp_path: Pa
         run(tmp_path / "a", "rbp", "unifrom")
     with pytest.raises(ConfigError, match="different methods"):
         run(tmp_path / "a", "rbp", "rbp")
+    with pytest.raises(ConfigError, match="unknown cost 'flops'; known are macs, params"):
+        run(tmp_path / "a", "rbp", cost="flops")
+    with pytest.raises(ConfigError, match=r"or give --sweep 1\.5,2,3 or --set prune\.params_ratio=2"):
+        run(tmp_path / "a", "uniform", "rbp", cost="params")
+    request = ComparisonRequest("demo", ("rbp", "uniform"), (*QUICK, "prune.params_ratio=2"))
+    with pytest.raises(ConfigError, match=r"the same MACs.*prune\.params_ratio = 2: give --cost params, or --set"):
+        request.check()
+    ComparisonRequest("demo", ("rbp", "ibp"), (*QUICK, "prune.params_ratio=2")).check()
     assert not (tmp_path / "a").exists()
 
 
 def test_a_sweep_runs_each_ratio(tmp_path: Path) -> None:
     found = run(tmp_path / "out", "uniform", budget=1.0, sweep=(1.5, 3.0))
     assert [row.label for row in found.rows] == ["uniform 1.5x", "uniform 3x"]
-    assert [row.macs_ratio[0] for row in found.rows] == pytest.approx([1.5, 3.0], rel=0.1)
+    assert [row.ratios["macs"][0] for row in found.rows] == pytest.approx([1.5, 3.0], rel=0.1)
+
+
+def test_methods_meet_at_the_first_ones_parameters_when_these_are_the_cost(tmp_path: Path) -> None:
+    found = run(tmp_path / "out", "ibp", "uniform", budget=2.0, cost="params")
+    ibp, uniform = (row.ratios for row in found.rows)
+    assert uniform["params"][0] == pytest.approx(ibp["params"][0], rel=0.1)
+    assert uniform["params"][0] >= ibp["params"][0]
+    settings = RunFolder(tmp_path / "out" / "seed0" / "uniform").read_settings().prune
+    assert (settings.macs_ratio, settings.params_ratio) == (None, ibp["params"][0])
+    rows = json.loads((tmp_path / "out" / "compare.json").read_text())["rows"]
+    assert [row["params_ratio"] for row in rows] == [ibp["params"], uniform["params"]]
+    assert [row["macs_ratio"] for row in rows] == [ibp["macs"], uniform["macs"]]
+
+
+def test_a_sweep_is_of_the_cost(tmp_path: Path) -> None:
+    (row,) = run(tmp_path / "out", "uniform", budget=1.0, sweep=(3.0,), cost="params").rows
+    assert row.label == "uniform 3x"
+    assert row.ratios["params"][0] == pytest.approx(3.0, rel=0.1)
 
 
 def test_without_a_budget_all_spend_what_the_first_one_spent_and_nobody_runs_if_it_failed(tmp_path: Path) -> None:
@@ -120,7 +157,9 @@ def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: 
     assert "failed, see the notes" in page
     assert "<script" not in page
     table = (folder / "compare.md").read_text()
-    assert table.splitlines()[2].startswith("| method | channels left, first seed | CR | MACs | error % | cost |")
+    assert table.splitlines()[2].startswith(
+        "| method | channels left, first seed | MACs | parameters | error % | cost |"
+    )
 
 
 def test_a_mistake_of_ours_costs_one_row_and_leaves_its_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

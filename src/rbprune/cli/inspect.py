@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from json import dumps
+from typing import Annotated, Any
 
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
 from rbprune.cli.options import Input, Json, traced
+from rbprune.graph import ChannelGraph
+from rbprune.graph.cost import COSTS, MACS, Cost, find_cost
+from rbprune.logging.cost_totals import quantity
 
 
-def inspect(model: str, *, input: Input = None, json: Json = False) -> None:
+def inspect(
+    model: str,
+    *,
+    input: Input = None,
+    cost: Annotated[str, Parameter(help=f"what the table shows of each channel: {', '.join(COSTS)}")] = MACS.name,
+    json: Json = False,
+) -> None:
     """Show which channels of a network can be removed, together with what, and what they cost.
 
     Parameters
@@ -18,9 +29,20 @@ def inspect(model: str, *, input: Input = None, json: Json = False) -> None:
     model
         A zoo name (lenet5, resnet56-cifar, torchvision:resnet50, ...), package.module:factory or path/file.py:factory.
     """
+    shown = find_cost(cost)
     graph = traced(model, input)
-    total = graph.macs()
-    rows = [
+    if json:
+        print(dumps(_as_dict(graph), indent=2))
+        return
+    console = Console()
+    console.print(_table(graph, model, shown))
+    for name, reason in graph.frozen.items():
+        console.print(f"frozen: {name}: {reason}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _as_dict(graph: ChannelGraph) -> dict[str, Any]:
+    """Everything as plain values: every cost of the network, and of one channel of each site."""
+    sites = [
         {
             "site": site.name,
             "channels": site.channels,
@@ -29,28 +51,29 @@ def inspect(model: str, *, input: Input = None, json: Json = False) -> None:
             "residual": site.residual,
             "block": site.block,
             "downsample": site.downsample,
-            "macs_per_channel": graph.macs_per_channel(site),
+            **{f"{name}_per_channel": cost.per_channel(graph, site) for name, cost in COSTS.items()},
         }
         for site in graph.sites
     ]
-    if json:
-        frozen = {name: str(reason) for name, reason in graph.frozen.items()}
-        print(dumps({"macs": total, "params": graph.params(), "sites": rows, "frozen": frozen}, indent=2))
-        return
-    table = Table(title=f"{model}: {total / 1e6:,.1f} M MACs, {graph.params() / 1e6:,.2f} M weights")
+    frozen = {name: str(reason) for name, reason in graph.frozen.items()}
+    return {**{name: cost.total(graph) for name, cost in COSTS.items()}, "sites": sites, "frozen": frozen}
+
+
+def _table(graph: ChannelGraph, model: str, cost: Cost) -> Table:
+    """The sites with what one channel costs, and the share of the network's cost that all channels of a site have."""
+    totals = ", ".join(f"{quantity(each.total(graph))} {each.label}" for each in COSTS.values())
+    table = Table(title=f"{model}: {totals}")
     for heading, justify in (("site", "left"), ("channels", "right"), ("consumers", "left"), ("residual", "left")):
         wrap = heading == "consumers"
         table.add_column(heading, justify=justify, overflow="fold", no_wrap=not wrap)  # type: ignore[arg-type]
-    table.add_column("kMACs / channel", justify="right")
+    table.add_column(f"{cost.label} / channel", justify="right")
     table.add_column("share", justify="right")
+    total = cost.total(graph)
     for site in graph.sites:
-        per_channel = graph.macs_per_channel(site)
+        per_channel = cost.per_channel(graph, site)
         more = f" +{len(site.consumers) - 2}" if len(site.consumers) > 2 else ""
         where = (site.residual or "") + (" (down)" if site.downsample else "")
         share = f"{100 * per_channel * site.channels / total:.1f} %"
         consumers = ", ".join(site.consumers[:2]) + more
-        table.add_row(site.name, str(site.channels), consumers, where, f"{per_channel / 1e3:,.1f}", share)
-    console = Console()
-    console.print(table)
-    for name, reason in graph.frozen.items():
-        console.print(f"frozen: {name}: {reason}", markup=False, highlight=False, soft_wrap=True)
+        table.add_row(site.name, str(site.channels), consumers, where, quantity(per_channel), share)
+    return table

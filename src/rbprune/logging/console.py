@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rbprune.graph.cost import COSTS
+from rbprune.logging.cost_totals import cost_totals, quantity
 from rbprune.logging.event_fields import as_list, as_mapping, as_pair
-from rbprune.utils.numbers import as_number, count, decimal, duration, quotient, ratio, score, share
+from rbprune.utils.numbers import as_number, decimal, duration, ratio, score, share
 
 MOST_SITES = 40
 BAR = 20
@@ -36,9 +38,9 @@ def stage_line(event: Mapping[str, Any]) -> str:
     if channels:
         before, _, after = _arrow(channels, "->").rpartition(" ")
         parts.append(f"{before} {after:<{len(before) - 3}}")
-    for label, key in (("MACs", "macs_ratio"), ("params", "params_ratio")):
-        if as_number(event.get(key)) is not None:
-            parts.append(f"{label} {ratio(event[key])}")
+    for name, cost in COSTS.items():
+        if as_number(event.get(f"{name}_ratio")) is not None:
+            parts.append(f"{cost.label} {ratio(event[f'{name}_ratio'])}")
     if as_number(event.get("val_error")) is not None:
         metric = event.get("metric") or "error"
         parts.append(f"val {metric} {score(event['val_error'], metric)}")
@@ -48,7 +50,7 @@ def stage_line(event: Mapping[str, Any]) -> str:
 
 
 def summary_table(summary: Mapping[str, Any], console: Console) -> None:
-    """Print what the run reached: sizes and error before and after, channels per site, and the cost."""
+    """Print what the run reached: every cost and the error before and after, channels per site, and what was spent."""
     wide = console.encoding.lower().startswith("utf")
     console.print()
     console.print(_totals_table(summary))
@@ -57,8 +59,8 @@ def summary_table(summary: Mapping[str, Any], console: Console) -> None:
         console.print(_sites_table(channels, as_mapping(summary.get("undecided")), wide))
         if len(channels) > MOST_SITES:
             console.print(Text(f"  and {len(channels) - MOST_SITES} more sites, all in report.html", style="dim"))
-    if cost := _cost(summary):
-        console.print(Text.assemble(("  cost  ", "bold"), cost))
+    if spent := _spent(summary):
+        console.print(Text.assemble(("  cost  ", "bold"), spent))
 
 
 def _totals_table(summary: Mapping[str, Any]) -> Table:
@@ -70,11 +72,8 @@ def _totals_table(summary: Mapping[str, Any]) -> Table:
     for name in ("before", "after"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("ratio", justify="right", style="bold green", no_wrap=True)
-    for label, key in (("MACs", "macs"), ("parameters", "params")):
-        before, after = summary.get(f"{key}_before"), summary.get(f"{key}_after")
-        reached = summary.get(f"{key}_ratio")
-        reached = quotient(before, after) if as_number(reached) is None else reached
-        table.add_row(label, count(before), count(after), ratio(reached))
+    for total in cost_totals(summary).values():
+        table.add_row(total.label, quantity(total.before), quantity(total.after), ratio(total.ratio))
     before, after = as_number(summary.get("error_before")), as_number(summary.get("error_after"))
     metric = str(summary.get("metric") or "error")
     change = ""
@@ -126,7 +125,8 @@ def _arrow(channels: Mapping[str, tuple[float | None, float | None]], arrow: str
     return f"{before:.0f} {arrow} {after:.0f}"
 
 
-def _cost(summary: Mapping[str, Any]) -> str:
+def _spent(summary: Mapping[str, Any]) -> str:
+    """What the run itself took: dense epochs, in total and by phase, and time."""
     phases = {str(k): as_number(v) for k, v in as_mapping(summary.get("dense_epochs")).items()}
     known = {name: value for name, value in phases.items() if value}
     parts = []

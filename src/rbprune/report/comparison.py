@@ -9,24 +9,26 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from rbprune.graph.cost import COSTS, Cost
 from rbprune.report.html import environment
 from rbprune.report.plain_table import PlainTable
 from rbprune.report.svg import Frame, Scale, dot, height_for_labels, padded_range, spread_labels, text
 from rbprune.utils.files import write_atomic
 
-COLUMNS = ("method", "channels left, first seed", "CR", "MACs", "error %", "to the first", "cost", "seconds")
-_PAIRED = COLUMNS.index("to the first")
+PAIRED = "to the first"
+"""The column of differences between methods on the same seeds."""
 ROW = 22
 """The height of a row of the ranking chart, in pixels."""
 
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One method: its cells in the table, and its place in the charts; without MACs if it failed."""
+    """One method: its cells in the table, and its place in the charts; without a ratio if it failed."""
 
     cells: tuple[str, ...]
-    macs: float | None = None
-    """How many times fewer MACs the pruned network has."""
+    """One for each of ``comparison_columns()``; empty where nothing is known."""
+    ratio: float | None = None
+    """How many times less the pruned network costs, in the cost at which the methods meet."""
     errors: tuple[float, ...] = ()
     """Test errors in per cent, one per seed."""
 
@@ -46,26 +48,54 @@ class ComparisonRow:
         return statistics.stdev(self.errors) if len(self.errors) > 1 else 0.0
 
 
+def comparison_columns() -> tuple[str, ...]:
+    """The columns of the table: each cost of ``COSTS`` has one, for how many times less the pruned network has of it.
+
+    >>> comparison_columns()[2:5]
+    ('MACs', 'parameters', 'error %')
+    """
+    costs = (cost.label for cost in COSTS.values())
+    return ("method", "channels left, first seed", *costs, "error %", PAIRED, "cost", "seconds")
+
+
 def comparison_table(rows: Sequence[ComparisonRow], title: str) -> PlainTable:
-    """The table in the paper's format; where no method shares seeds with the first, no differences are shown."""
-    cells = (COLUMNS, *(row.cells for row in rows))
-    if not any(row.cells[_PAIRED] for row in rows):
-        cells = tuple((*line[:_PAIRED], *line[_PAIRED + 1 :]) for line in cells)
+    """The table of all methods.
+
+    Two kinds of columns are left out where all their cells are empty: a cost that no run knows, and the differences to
+    the first where no method shares seeds with it.
+    """
+    columns = comparison_columns()
+    optional = {PAIRED, *(cost.label for cost in COSTS.values())}
+    shown = [i for i, name in enumerate(columns) if name not in optional or any(row.cells[i] for row in rows)]
+    heads, *cells = (tuple(line[i] for i in shown) for line in (columns, *(row.cells for row in rows)))
     note = "To the first: points of error above the first method's on the same seeds, +- the 95 % interval."
-    return PlainTable(title, cells[0], cells[1:], names=2, note=note if len(cells[0]) == len(COLUMNS) else "")
+    return PlainTable(title, heads, tuple(cells), names=2, note=note if PAIRED in heads else "")
 
 
 def write_page(
-    folder: Path, rows: Sequence[ComparisonRow], title: str, dense: float | None, notes: Sequence[str], command: str
+    folder: Path,
+    rows: Sequence[ComparisonRow],
+    title: str,
+    *,
+    cost: Cost,
+    dense: float | None,
+    notes: Sequence[str],
+    command: str,
 ) -> Path:
-    """Write ``folder/compare.html``, one file that needs nothing else; ``dense`` is the dense network's error."""
+    """Write ``folder/compare.html``, one file that needs nothing else.
+
+    The ratios of the rows are of ``cost``; ``dense`` is the dense network's error.
+    """
+    table = comparison_table(rows, title)
     page = (
         environment()
         .get_template("compare.html.j2")
         .render(
-            table=comparison_table(rows, title),
+            table=table,
+            reduced=[cost.label for cost in COSTS.values() if cost.label in table.columns],
             ranking=ranking_chart(rows, dense),
-            error_over_macs=error_over_macs(rows, dense),
+            cost=cost,
+            error_over_cost=error_over_cost(rows, dense, cost.label),
             notes=notes,
             command=command,
         )
@@ -87,51 +117,53 @@ def highest_shown(errors: list[float], dense: float | None) -> float:
     return max(middle + 4 * (middle - low), middle * 1.05)
 
 
-def error_over_macs(rows: Sequence[ComparisonRow], dense: float | None, width: int = 720) -> Markup:
-    """Error over the reduction of MACs: one point per method, with a bar of one standard deviation to either side.
+def error_over_cost(rows: Sequence[ComparisonRow], dense: float | None, label: str, width: int = 720) -> Markup:
+    """Error over how many times a cost fell: one point per method, with a bar of one standard deviation to either side.
+
+    ``label`` is that of the cost in which the ratios of the rows are.
 
     A method that failed by far lies on the upper edge, with its error beside its name, so that the others stay apart.
     """
-    points = [(row.macs, row.error, row) for row in rows if row.macs is not None]
+    points = [(row.ratio, row.error, row) for row in rows if row.ratio is not None]
     if not points:
         return Markup("")
     frame = Frame(width, max(380, height_for_labels(len(points))), right=120)
     x, y = _scatter_scales(frame, points, dense)
-    parts = frame.axes(x, y, "MACs reduced; upwards the test error in per cent", show_x=lambda macs: f"{macs:g}x")
+    parts = frame.axes(x, y, f"{label} reduced; upwards the test error in per cent", show_x=lambda ratio: f"{ratio:g}x")
     spots = [y(min(error, y.high)) for _, error, _ in points]
     levels = spread_labels(spots + ([] if dense is None else [y(dense)]), frame.ground)
     edge = frame.right_edge
     if dense is not None:
         parts += [frame.reference(y(dense)), text("refer", edge + 6, levels[-1] + 4, f"dense {dense:.2f} %")]
-    for (macs, error, row), spot, level in zip(points, spots, levels, strict=False):
+    for (ratio, error, row), spot, level in zip(points, spots, levels, strict=False):
         beyond = error > y.high
         name = f"{row.name} ({error:.0f} %)" if beyond else row.name
         if row.spread and not beyond:
-            parts.append(f'<path class="line" d="M{x(macs)} {y(error - row.spread)}V{y(error + row.spread)}"/>')
-        parts.append(f'<path class="grid" d="M{x(macs) + 5} {spot}L{edge + 2} {level}"/>')
-        parts.append(dot(x(macs), spot, f"{name}: {error:.2f} %", radius=4))
+            parts.append(f'<path class="line" d="M{x(ratio)} {y(error - row.spread)}V{y(error + row.spread)}"/>')
+        parts.append(f'<path class="grid" d="M{x(ratio) + 5} {spot}L{edge + 2} {level}"/>')
+        parts.append(dot(x(ratio), spot, f"{name}: {error:.2f} %", radius=4))
         parts.append(text("tick", edge + 6, level + 4, name))
-    return frame.drawing("error against MACs", parts)
+    return frame.drawing(f"error against {label}", parts)
 
 
 def _scatter_scales(
     frame: Frame, points: Sequence[tuple[float, float, ComparisonRow]], dense: float | None
 ) -> tuple[Scale, Scale]:
-    """The scales of MACs and errors; a difference of a few per cent in MACs shall look small."""
+    """The scales of ratios and errors; ratios that differ by a few per cent shall look alike."""
     most = highest_shown([error for _, error, _ in points], dense)
     shown = [e for _, error, row in points if error <= most for e in (error - row.spread, error + row.spread)]
-    middle = statistics.median(macs for macs, _, _ in points)
-    across = padded_range([*(macs for macs, _, _ in points), 0.9 * middle, 1.1 * middle])
+    middle = statistics.median(ratio for ratio, _, _ in points)
+    across = padded_range([*(ratio for ratio, _, _ in points), 0.9 * middle, 1.1 * middle])
     return frame.x_scale(*across), frame.y_scale(*padded_range(shown + ([] if dense is None else [dense])))
 
 
 def ranking_chart(rows: Sequence[ComparisonRow], dense: float | None, width: int = 720) -> Markup:
-    """The methods from the lowest mean error to the highest: a dot per seed, a stroke at their mean, MACs beside them.
+    """The methods from the lowest mean error to the highest: a dot per seed, a stroke at their mean, ratios beside it.
 
     Errors that would squeeze the others together lie on the right edge. A single method has no rank, so nothing is
     drawn for it.
     """
-    ranked = sorted((row for row in rows if row.macs is not None), key=lambda row: row.error)
+    ranked = sorted((row for row in rows if row.ratio is not None), key=lambda row: row.error)
     if len(ranked) < 2:
         return Markup("")
     most = highest_shown([row.error for row in ranked], dense)
@@ -152,5 +184,5 @@ def _ranking_row(row: ComparisonRow, x: Scale, level: float) -> list[str]:
         text("refer", x.begin - 12, level + 4, row.name, anchor="end"),
         *(dot(x(min(error, x.high)), level, f"{error:.2f} %", radius=3.5) for error in row.errors),
         f'<path class="mean" d="M{x(min(row.error, x.high))} {level - 8}v16"/>',
-        text("tick", x.end + 10, level + 4, f"{row.error:.2f} % at {row.macs:.2f}x"),
+        text("tick", x.end + 10, level + 4, f"{row.error:.2f} % at {row.ratio:.2f}x"),
     ]

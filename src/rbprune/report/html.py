@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rbprune.errors import CheckpointError
+from rbprune.logging.cost_totals import quantity
 from rbprune.logging.event_fields import as_list, as_mapping, as_pair, as_text
 from rbprune.logging.events import scan_events
 from rbprune.report.charts import histogram
@@ -45,7 +46,7 @@ def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0) -> st
         .render(
             run=run,
             damaged=damaged,
-            cost=_cost(run),
+            spent=_spent(run),
             error=_error(run),
             stages=[_stage_row(stage) for stage in run.stages],
             charts=run_charts(run),
@@ -78,6 +79,7 @@ def environment() -> Environment:
     for name in ("count", "ratio", "percent", "score", "share", "decimal", "duration"):
         found.filters[name] = getattr(numbers, name)
     found.filters["moment"] = moment
+    found.filters["quantity"] = quantity
     return found
 
 
@@ -89,8 +91,8 @@ def moment(seconds: Any) -> str:
         return ""
 
 
-def _cost(run: RunRecord) -> dict[str, Any]:
-    """What the run cost in dense epochs, in total and, once it is finished, by phase."""
+def _spent(run: RunRecord) -> dict[str, Any]:
+    """What the run took in dense epochs, in total and, once it is finished, by phase."""
     spent = {str(k): as_number(v) for k, v in as_mapping(run.summary.get("dense_epochs")).items()}
     phases = {phase_name(name): value for name, value in spent.items() if value is not None}
     if phases:

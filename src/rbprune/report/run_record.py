@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rbprune.logging.cost_totals import CostTotal, cost_totals
 from rbprune.logging.event_fields import as_list, as_mapping, as_numbers, as_pair, as_text
-from rbprune.utils.numbers import as_number, quotient
+from rbprune.utils.numbers import as_number
 
 Event = Mapping[str, Any]
 
@@ -38,20 +39,15 @@ class SiteRecord:
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """The MACs and parameters of one layer, each in the dense and in the pruned network."""
+    """The MACs and parameters of one layer, each in the dense and in the pruned network.
+
+    Other costs are not here: the events hold these two for each layer, and a layer's share of a cost that is measured
+    on the whole network, such as latency, is not known.
+    """
 
     name: str
     macs: tuple[float | None, float | None]
     params: tuple[float | None, float | None]
-
-
-@dataclass(frozen=True)
-class TotalRecord:
-    """A total over the network, in the dense and in the pruned one, and how many times smaller it became."""
-
-    before: float | None
-    after: float | None
-    ratio: float | None
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,8 @@ class RunRecord:
     """All events in order, each epoch and stage once."""
     sites: list[SiteRecord]
     layers: list[LayerRecord]
-    macs: TotalRecord
-    params: TotalRecord
+    costs: dict[str, CostTotal]
+    """What the network costs before and after, by name of the cost; one of which the run says nothing is left out."""
     seconds: float | None
     warnings: list[str]
     resumes: int
@@ -110,8 +106,7 @@ def gather_run(events: list[dict[str, Any]]) -> RunRecord:
         timeline=timeline,
         sites=_sites(start, stages, summary),
         layers=_layers(as_list(start.get("layers")), as_list(done.get("layers"))),
-        macs=_total("macs", start, stages, summary),
-        params=_total("params", start, stages, summary),
+        costs=cost_totals(summary, start, stages),
         seconds=_seconds(events, summary),
         warnings=list(dict.fromkeys(as_text(event.get("message")) for event in kinds.get("warning", []))),
         resumes=len(kinds.get("resume", [])),
@@ -182,20 +177,7 @@ def _layers(before: list[Any], after: list[Any]) -> list[LayerRecord]:
     return [LayerRecord(name, both(name, "macs"), both(name, "params")) for name in dict.fromkeys([*dense, *pruned])]
 
 
-def _total(key: str, start: Event, stages: list[Event], summary: Event) -> TotalRecord:
-    last: Event = stages[-1] if stages else {}
-    before = _first(summary.get(f"{key}_before"), start.get(key))
-    after = _first(summary.get(f"{key}_after"), last.get(key))
-    return TotalRecord(
-        before, after, _first(summary.get(f"{key}_ratio"), quotient(before, after), last.get(f"{key}_ratio"))
-    )
-
-
 def _seconds(events: list[dict[str, Any]], summary: Event) -> float | None:
     known = as_number(summary.get("seconds"))
     times = as_numbers([event.get("time") for event in events])
     return known if known is not None else max(times) - min(times) if times else None
-
-
-def _first(*values: Any) -> float | None:
-    return next((found for found in map(as_number, values) if found is not None), None)

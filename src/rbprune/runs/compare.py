@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from rbprune.errors import ConfigError
+from rbprune.graph.cost import COSTS, MACS, find_cost
 from rbprune.methods import find_method
 from rbprune.methods.schedule import at_once
 from rbprune.runs.folder import RunFolder
@@ -25,7 +26,7 @@ PEERS = {"torch-pruning": ("tp-magnitude", "tp-bn", "tp-taylor", "tp-group")}
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """What is to be compared; the first method sets the MACs for those that must be told how much to cut."""
+    """What is to be compared; the first method sets the cost for those that must be told how much to cut."""
 
     recipe: str
     methods: tuple[str, ...]
@@ -34,7 +35,18 @@ class ComparisonRequest:
     budget: float | None = None
     sweep: tuple[float, ...] = ()
     match: bool = False
-    """Also cut the methods that decide by themselves to the first one's MACs, by their own ranking, where they can."""
+    """Also cut the methods that decide by themselves to the first one's cost, by their own ranking, where they can."""
+    cost: str = MACS.name
+    """The cost at which the methods meet, and of which ``sweep`` holds ratios, by its name."""
+
+    @property
+    def ratio_setting(self) -> str:
+        """The setting that tells a method how many times the cost has to fall.
+
+        >>> ComparisonRequest("demo", ("rbp", "uniform"), cost="params").ratio_setting
+        'prune.params_ratio'
+        """
+        return f"prune.{self.cost}_ratio"
 
     def told(self, method: str) -> bool:
         """Whether the method is told how much to cut."""
@@ -48,31 +60,38 @@ class ComparisonRequest:
         """Refuse every mistake that can be seen before anything runs."""
         if self.seeds < 1:
             raise ConfigError(f"--seeds is how many runs each method gets; {self.seeds} is none")
-        load_recipe(self.recipe, self.overrides)
+        find_cost(self.cost)
+        target = load_recipe(self.recipe, self.overrides).prune.ratio
         if not self.methods or len(set(self.methods)) < len(self.methods):
             raise ConfigError(
                 f"--methods takes different methods, such as rbp,uniform; this is {','.join(self.methods)}"
             )
         stages = {name: find_method(name).stage for name in self.methods}
         if stages[self.methods[0]].needs_ratio and not self.sweep:
-            given = [o for o in self.overrides if o.startswith("prune.macs_ratio=")]
+            given = [o for o in self.overrides if o.startswith(f"{self.ratio_setting}=")]
             if not given:
                 raise ConfigError(
                     f"{self.methods[0]!r} must be told how much to cut: name a method first that decides by itself "
-                    "(rbp, rrbp), or give --sweep 1.5,2,3 or --set prune.macs_ratio=2"
+                    f"(rbp, rrbp), or give --sweep 1.5,2,3 or --set {self.ratio_setting}=2"
                 )
+        if target is not None and target[0].name != self.cost and any(map(self.told, self.methods)):
+            other = f"prune.{target[0].name}_ratio"
+            raise ConfigError(
+                f"the methods meet at the same {find_cost(self.cost).label}, and the settings ask for {other} = "
+                f"{target[1]:g}: give --cost {target[0].name}, or --set {other}=none"
+            )
 
 
 @dataclass
 class MethodResults:
-    """What one method came to on each seed that is finished: errors in per cent, cost in dense epochs."""
+    """What one method came to on each seed that is finished: errors in per cent, ``cost`` of a run in dense epochs."""
 
     method: str
     label: str
     seeds: list[int] = field(default_factory=list)
     channels: dict[str, list[int]] = field(default_factory=dict)
-    params_ratio: list[float] = field(default_factory=list)
-    macs_ratio: list[float] = field(default_factory=list)
+    ratios: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COSTS})
+    """How many times less the pruned network costs, by name of the cost; a run made before a cost existed lacks it."""
     error: list[float] = field(default_factory=list)
     val_error: list[float] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
@@ -83,13 +102,18 @@ class MethodResults:
         """Add what the run of one more seed came to."""
         self.seeds.append(summary["seed"])
         self.channels = self.channels or summary["channels"]
-        self.params_ratio.append(summary["params_ratio"])
-        self.macs_ratio.append(summary["macs_ratio"])
+        for name, ratios in self.ratios.items():
+            ratios += [summary[f"{name}_ratio"]] if f"{name}_ratio" in summary else []
         self.error.append(summary["error_after"])
         self.val_error.append(summary["val_error_after"])
         cost = summary["dense_epochs"]
         self.cost.append(cost["prune"] + cost["finetune"])
         self.seconds.append(summary["seconds"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain values; the ratios of each cost are a field ``NAME_ratio`` of their own."""
+        fields = asdict(self)
+        return fields | {f"{name}_ratio": ratios for name, ratios in fields.pop("ratios").items()}
 
     def behind(self, other: MethodResults) -> list[float]:
         """By how many points the error is above another method's, on each seed that both have."""
@@ -107,7 +131,9 @@ class Comparison:
 
     def to_json(self) -> str:
         """Return everything, for programs."""
-        return json.dumps({**asdict(self), "budget": self.request.budget}, indent=2)
+        rows = [row.as_dict() for row in self.rows]
+        found = {"request": asdict(self.request), "rows": rows, "base_error": self.base_error}
+        return json.dumps({**found, "budget": self.request.budget}, indent=2)
 
 
 def compare(
@@ -139,13 +165,14 @@ def compare(
 def _claim(folder: Path, request: ComparisonRequest) -> None:
     """Write the settings of a comparison into its folder, or refuse a folder that was made with others.
 
-    Methods and seeds are no part of them: more may be added later.
+    Methods and seeds are no part of them: more may be added later. Folders from before there was a choice of the cost
+    hold comparisons at the same MACs.
     """
     path = folder / "request.json"
     fixed = {key: value for key, value in asdict(request).items() if key not in ("methods", "seeds")}
     fixed = json.loads(json.dumps({**fixed, "first": request.methods[0]}))
     if path.is_file():
-        before = json.loads(path.read_text())
+        before = {"cost": MACS.name, **json.loads(path.read_text())}
         changed = [key for key in fixed if before.get(key) != fixed[key]]
         if changed:
             raise ConfigError(
@@ -192,15 +219,15 @@ def _one(
 def _settings(
     request: ComparisonRequest, overrides: list[str], folder: Path, method: str, ratio: float | None, seed: int
 ) -> Settings:
-    """The recipe for one method: the common budget, and the MACs of the first method where it must be told."""
+    """The recipe for one method: the common budget, and the cost of the first method where it must be told."""
     first = request.methods[0]
     reference = _reference(request, folder, ratio, seed)
     if request.told(method) and ratio is None and method != first:
         if reference is None:
-            raise ConfigError(f"{first!r} failed, so {method!r} cannot be cut to its MACs")
-        ratio = reference["macs_ratio"]
+            raise ConfigError(f"{first!r} failed, so {method!r} cannot be cut to its {find_cost(request.cost).label}")
+        ratio = reference[f"{request.cost}_ratio"]
     if ratio is not None:
-        overrides = [*overrides, f"prune.macs_ratio={ratio}"]
+        overrides = [*overrides, f"{request.ratio_setting}={ratio}"]
     budget = request.budget
     if budget is None and method != first:
         if reference is None:
