@@ -1,4 +1,4 @@
-"""MACs and weights of networks that the graph cannot follow everywhere, against torch's own counter."""
+"""MACs and weights: against torch's own counter, against networks really cut, and by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from rbprune import trace
+from rbprune import models, trace
+from rbprune.errors import ConfigError
+from rbprune.graph import ChannelGraph
+from rbprune.graph.cost import COSTS, MACS, PARAMS, CountedCost, amount, find_cost
 from rbprune.measure.count import count_kept
 from tests.graph.operations import Net, conv
 
@@ -78,3 +81,70 @@ def test_what_cannot_be_followed_is_counted(name: str) -> None:
     graph.remove({site.name: [0, 2, 3]})
     assert graph.macs() == flops(model, x)
     assert count_kept(graph).total.macs_ratio == 1
+
+
+SHAPES = {"lenet5": (1, 28, 28), "resnet20-cifar": (3, 32, 32)}
+
+
+def traced(name: str) -> tuple[ChannelGraph, Tensor]:
+    x = torch.randn(2, *SHAPES[name])
+    return trace(models.build(name).eval(), x), x
+
+
+def weights(model: nn.Module) -> int:
+    layers = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    return sum(layer.weight.numel() for layer in layers)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_channel_costs_what_disappears_with_it(name: str) -> None:
+    """Of every site in turn one channel goes, so that later ones are counted in a network that is already cut."""
+    graph, x = traced(name)
+    model = graph.model
+    assert (MACS.total(graph), PARAMS.total(graph)) == (flops(model, x), weights(model))
+    for site in graph.sites:
+        foreseen = {cost.name: (cost.per_channel(graph, site), cost.total(graph)) for cost in (MACS, PARAMS)}
+        graph.remove({site.name: [site.channels // 2]})
+        for cost, counted in ((MACS, flops(model, x)), (PARAMS, weights(model))):
+            one, before = foreseen[cost.name]
+            assert one == pytest.approx(before - counted, rel=1e-12), site.name
+            assert cost.total(graph) == counted
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_would_be_left_is_what_is_left(name: str) -> None:
+    graph, x = traced(name)
+    counts = {site.name: (number * 5) % site.channels for number, site in enumerate(graph.sites, start=1)}
+    for _ in range(2):  # also of a network that is already cut
+        counts = {site: min(count, graph[site].channels - 1) for site, count in counts.items()}
+        foreseen = [cost.without(graph, counts) for cost in (MACS, PARAMS)]
+        graph.remove({site: range(count) for site, count in counts.items()})
+        counted = flops(graph.model, x), weights(graph.model)
+        assert foreseen == pytest.approx(counted, rel=1e-12)
+        assert (MACS.total(graph), PARAMS.total(graph)) == counted
+
+
+def test_without_nothing_everything_is_left() -> None:
+    graph, _ = traced("lenet5")
+    assert MACS.without(graph, {}) == MACS.without(graph, {"conv1": 0}) == MACS.total(graph)
+
+
+def test_a_cost_of_ones_own_answers_the_same_questions() -> None:
+    """Convolutions alone: a linear layer is free."""
+    graph, _ = traced("lenet5")
+    own = CountedCost("convs", "MACs of convolutions", lambda layer: layer.macs if layer.kind == "conv" else 0)
+    assert own.total(graph) == 20 * 25 * 24**2 + 50 * 20 * 25 * 8**2
+    assert own.per_channel(graph, graph["conv2"]) == 20 * 25 * 8**2
+    assert own.per_channel(graph, graph["fc1"]) == 0
+    assert own.without(graph, {"conv1": 10, "fc1": 400}) == own.total(graph) / 2
+
+
+def test_costs_are_found_by_name() -> None:
+    assert {name: find_cost(name) for name in COSTS} == {"macs": MACS, "params": PARAMS}
+    with pytest.raises(ConfigError, match="unknown cost 'param'; did you mean 'params'.; known are macs, params"):
+        find_cost("param")
+
+
+def test_an_amount_has_its_unit() -> None:
+    assert amount(PARAMS, 430_500) == "0.43 M parameters"
+    assert amount(MACS, 2_293_000.0) == "2.29 M MACs"

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+import torch
+from rich.console import Console
+
+import rbprune
 from rbprune import Price
 from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.graph.cost import COSTS, MACS, PARAMS
+from rbprune.methods.rbp import DiracStage
 from rbprune.methods.settings import ADAM_RATE, FIXED_POINT_STEP, PruningSettings
+from rbprune.settings.recipe import load_recipe
+from rbprune.train.runner import Runner
+from tests.networks import tiny_cnn
 
 
 def test_nothing_said_is_the_paper_but_for_what_the_network_decides() -> None:
@@ -84,3 +95,52 @@ def test_settings_of_two_stages_do_not_share_their_tables() -> None:
     first, second = PruningSettings(), PruningSettings()
     first.options["gamma"] = 1.0
     assert second.options == {}
+
+
+PACKAGE = Path(rbprune.__file__).parent
+
+
+def files_naming(setting: str) -> set[str]:
+    """Source files in which a setting is declared, read, passed on, or spelled as a string."""
+
+    def names(node: ast.AST) -> Iterator[object]:
+        yield from (getattr(node, field, None) for field in ("attr", "arg", "value"))
+        yield node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else None
+
+    texts = {path: path.read_text() for path in PACKAGE.rglob("*.py")}
+    trees = {path: ast.parse(text) for path, text in texts.items() if setting in text}
+    return {
+        path.relative_to(PACKAGE).as_posix()
+        for path, tree in trees.items()
+        if any(setting in names(node) for node in ast.walk(tree))
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "files"),
+    [
+        ("rate_init", {"methods/settings.py", "methods/rbp.py"}),
+        ("downsampling", {"methods/settings.py", "methods/registry.py"}),
+        ("settle", {"settings/sections.py", "train/phase.py"}),
+    ],
+)
+def test_two_files_know_a_setting_the_one_that_declares_it_and_the_one_that_uses_it(
+    setting: str, files: set[str]
+) -> None:
+    """As docs/architecture.md promises to whoever adds one: no list of settings is kept anywhere else."""
+    assert files_naming(setting) == files
+
+
+def test_a_setting_reaches_the_stage_through_every_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(Runner, "run", lambda self: seen.append(self.pruner.settings.rate_init) or {})
+    x = torch.zeros(2, 1, 8, 8)
+    batches, quiet = [(x, torch.zeros(2, dtype=torch.long))], Console(quiet=True)
+    for options in ({"prune": {"rate_init": 0.25}}, ["prune.rate_init=0.25"]):
+        rbprune.prune(tiny_cnn(), batches, example_inputs=x, options=options, console=quiet)
+    seen.append(load_recipe("demo", ["prune.rate_init=0.25"]).prune.rate_init)
+    stage = rbprune.Pruner(tiny_cnn(), x, dataset_size=9, rate_init=0.25).stage(0)
+    assert isinstance(stage, DiracStage)
+    assert seen == [0.25] * 3
+    assert bool((stage.rates["0"] == 0.25).all())
+    stage.abandon()

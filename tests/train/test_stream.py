@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler, TensorDataset
 
 from rbprune.data import TensorSource
 from rbprune.errors import DataError
-from rbprune.train.stream import LoaderStream, SourceStream
+from rbprune.train.stream import LoaderStream, SourceStream, filled, rows
 
 
 def source(count: int) -> TensorSource:
@@ -50,3 +53,33 @@ def test_a_loader_counts_what_its_sampler_draws() -> None:
     shared = DistributedSampler(data, num_replicas=4, rank=0)
     assert LoaderStream(DataLoader(data, batch_size=10, sampler=shared)).size == 1000
     assert LoaderStream([(torch.zeros(3, 2), torch.zeros(3))] * 5).size == 15
+
+
+def test_data_smaller_than_a_batch_is_one_batch_and_none_is_an_error() -> None:
+    assert SourceStream(source(5), 8).steps == 1
+    assert len(next(iter(SourceStream(source(5), 8).epoch(0)))[1]) == 5
+    with pytest.raises(DataError, match="the data set is empty"):
+        SourceStream(source(0), 8)
+
+
+def test_what_can_be_read_only_once_is_refused() -> None:
+    batches = [(torch.zeros(2, 2), torch.zeros(2))]
+    with pytest.raises(DataError, match="is a list_iterator that can be read only once"):
+        LoaderStream(iter(batches))
+
+
+def test_a_loader_without_a_length_is_counted() -> None:
+    class Endless:
+        def __iter__(self) -> Iterator[Any]:
+            yield from [((torch.zeros(2, 2), torch.zeros(2, 1)), torch.zeros(2))] * 3
+
+    stream = LoaderStream(Endless())
+    assert (stream.steps, stream.size) == (3, 6), "of several inputs the first has a row for each example"
+
+
+def test_batches_that_lost_all_their_examples_are_left_out() -> None:
+    full, empty = (torch.zeros(2, 1), torch.zeros(2)), (torch.zeros(0, 1), torch.zeros(0))
+    assert list(filled([full, empty, full])) == [full, full]
+    assert [rows(targets) for targets in (torch.zeros(3), torch.tensor(1), [1, 2])] == [3, None, None]
+    other = (torch.zeros(2), {"boxes": []})
+    assert list(filled([other])) == [other], "targets of another kind cannot be counted"
