@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from rbprune import Pruner, trace
 from rbprune.graph import ChannelGraph, Plan
 from rbprune.graph.cost import MACS
 from rbprune.methods import Price, PruningSettings, Stage, StageContext
+from rbprune.methods.rbp import DiracStage
 from rbprune.methods.settings import Target
 
 
@@ -113,6 +115,17 @@ def stage_context(
     target = None if macs is None else Target(MACS, macs)
     chosen = PruningSettings(**{"rates": "adam", **settings})
     return StageContext(dataset_size, prices, chosen, target, later)
+
+
+def stage_of(model: nn.Module, names: list[str], example: Tensor, **options: Any) -> DiracStage:
+    """A stage that infers the rates of these sites, told what ``stage_context`` says."""
+    graph = trace(model, example)
+    return DiracStage(graph, names, stage_context(graph, **options))
+
+
+def pruner(method: str, model: nn.Module, **options: Any) -> Pruner:
+    """A method for a network on images of 1 x 8 x 8, of which there are 64, at 20 nats a channel."""
+    return Pruner(model, torch.zeros(1, 1, 8, 8), dataset_size=64, method=method, price=Price(nats=20), **options)
 
 
 def train_stage(stage: Stage, images: Tensor, labels: Tensor, steps: int) -> None:

@@ -27,6 +27,12 @@ SILENT = {"l1", "uniform", "random", "taylor", "thinet", "cp", "dds", "dds-block
 Loss = Callable[[nn.Module, Tensor, Tensor, Stage], Tensor]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_stages_of_other_tests() -> None:
+    """Stages that other tests left unfinished, and that wait for the garbage collector, shall not be taken for ours."""
+    gc.collect()
+
+
 def whole_loss(model: nn.Module, x: Tensor, y: Tensor, stage: Stage) -> Tensor:
     return F.cross_entropy(model(x), y) + stage.kl()
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from rbprune.errors import ConfigError
-from rbprune.settings.recipe import build_settings, load_recipe, merge, parse_override, shipped, to_toml
+from rbprune.settings.recipe import build_settings, load_recipe, merge, parse_override, read_toml, shipped, to_toml
 from rbprune.settings.sections import Settings
+from rbprune.utils.files import write_atomic
 
 NAMES = [
     "demo",
@@ -188,3 +191,37 @@ def test_toml_text_with_quotes_survives() -> None:
     config = load_recipe("demo", [r'data.path=C:\data "x"'])
     assert build_settings(tomllib.loads(to_toml(config))) == config
     assert isinstance(config, Settings)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+"""Any characters that a file can hold: quotes, line ends, control characters, every script."""
+
+
+@given(path=TEXT, name=TEXT, sites=st.lists(TEXT, max_size=3), option=TEXT, number=st.floats(0, 1e9))
+@example(path="a\rb", name='"""', sites=["\x00", "\\"], option="a.b", number=5e-324)
+@example(path="C:\\neu\\\u2028", name="'''\n", sites=["#", "\x7f\x85"], option="", number=0.1 + 0.2)
+@settings(max_examples=50, deadline=None)
+def test_whatever_characters_settings_hold_they_survive_being_written(
+    path: str, name: str, sites: list[str], option: str, number: float
+) -> None:
+    prune = {"keep": sites, "only": sites, "options": {option: number}}
+    config = build_settings(
+        {"model": {"name": name, "weights": path}, "data": {"name": name, "path": path}, "prune": prune}
+    )
+    written = to_toml(config).encode("utf-8")
+    assert build_settings(tomllib.loads(written.decode("utf-8")), applied=True) == config
+
+
+@pytest.mark.parametrize(
+    "path", ["a\rb", "a\r\nb", "\x00\x1b[31m", 'quo"te', "tab\tand\nline", "\u540d\U0001f600", "\\"]
+)
+def test_a_file_of_settings_is_read_back_whatever_its_paths_hold(tmp_path: Path, path: str) -> None:
+    config = build_settings(raw(data={"name": "folder", "path": path}))
+    file = write_atomic(tmp_path / "config.toml", to_toml(config))
+    assert build_settings(read_toml(file), applied=True) == config
+
+
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes(b'preset = "\xff"')
+    with pytest.raises(ConfigError, match="mine.toml is not UTF-8, as TOML must be"):
+        load_recipe(str(tmp_path / "mine.toml"))

@@ -1,4 +1,8 @@
-"""Two processes that train one network: torchrun and Fabric's own launch, for real."""
+"""Two processes that train one network: torchrun and Fabric's own launch, for real.
+
+Most of the time goes into starting processes, so there are two starts for all tests: Fabric's own of a run that is
+stopped by a signal, and torchrun's, which goes on with that run and makes the others.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +12,65 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from rbprune.settings.recipe import load_recipe
+from tests.runs.quick import SMALL, overrides
 
-QUICK = [
-    "data.limit=640",
-    "data.val=100",
+QUICK = (
+    *SMALL,
     "pretrain.epochs=1",
-    "prune.epochs=2",
+    "prune.epochs=1",
     "prune.rate_lr=0.2",
     "prune.rates=fixed-point",
+    "prune.price={nats_per_example=0.02, nats=0.2}",
     "finetune.epochs=1",
-    "runtime.recalibrate=3",
-    "runtime.checkpoint_seconds=0.2",
-    "runtime.threads=1",
-]
+    "runtime.checkpoint_seconds=1000",
+)
+NET = """
+from torch import nn
+
+def net(classes):
+    first = nn.Conv2d(1, 8, 5, stride=2), nn.BatchNorm2d(8), nn.ReLU()
+    second = nn.Conv2d(8, 12, 5, stride=2), nn.BatchNorm2d(12), nn.ReLU()
+    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(192, 24), nn.ReLU(), nn.Linear(24, classes))
+"""
+"""A network whose steps take less time than the processes need to agree on them."""
+RUNS = ("rbp", "rbp 3x", "sbp", "thinet 3x", "cp 3x", "taylor 3x")
+STOPPED = """
+import os, signal, sys
+from rbprune.cli import main
+from rbprune.train.runner import Runner
+
+plain = Runner._between_steps
+
+def between_steps(self, signals):
+    if self.engine.rank == 0 and self.current.phase.stage == 1 and self.current.step == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+    plain(self, signals)
+
+Runner._between_steps = between_steps
+main()
+"""
+"""``rbprune``, where one of the processes gets a signal in the middle of the second stage."""
 EACH = """
 import hashlib, sys
 from pathlib import Path
 from rich.console import Console
 import torch.distributed as dist
+from rbprune.cli import main
 from rbprune.methods.stage import Stage
 from rbprune.settings.recipe import load_recipe
 from rbprune.runs.start import start
 
-out, settings = Path(sys.argv[1]), sys.argv[2:]
+out, names, settings = Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3:]
+try:
+    main(["resume", str(out / "stopped")])
+except SystemExit as end:
+    assert not end.code
 seen, finish = [], Stage.finish
 
 def watched(self, **options):
@@ -47,70 +81,89 @@ def watched(self, **options):
     return result
 
 Stage.finish = watched  # at the end of a stage: when the next phase begins, all get the weights of the first process
-for name in ("rbp", "rbp 3x", "sbp", "thinet 3x", "taylor 3x"):
+for name in names:
     method, _, ratio = name.partition(" ")
     given = [*settings, f"prune.method={method}", *([f"prune.macs_ratio={ratio[:-1]}"] if ratio else [])]
     start(load_recipe("demo", given), out / name, console=Console(quiet=True))
     (out / f"{name}-{dist.get_rank()}-of-{dist.get_world_size()}").write_text("\\n".join(seen))
 """
+"""Goes on with the run that was stopped, then makes the others, and notes what every process came to."""
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+class Ended(NamedTuple):
+    """A command that is over: the folder where it worked, its exit code, what it printed."""
+
+    folder: Path
+    code: int
+    text: str
 
 
-def test_all_processes_come_to_the_same_network(tmp_path: Path) -> None:
-    script = tmp_path / "each.py"
-    script.write_text(EACH)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    done = subprocess.run(
-        [*command, str(tmp_path), *QUICK], capture_output=True, text=True, timeout=300, env=environment()
+def execute(folder: Path, *command: str) -> Ended:
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("rbp", "rbp 3x", "sbp", "thinet 3x", "taylor 3x"):
-        first, second = ((tmp_path / f"{name}-{rank}-of-2").read_text() for rank in (0, 1))
-        assert first == second, name
-        reached = json.loads((tmp_path / name / "summary.json").read_text())["macs_ratio"]
-        assert reached >= (3 if name.endswith("3x") else 1)
-    summary = json.loads((tmp_path / "rbp" / "summary.json").read_text())
-    assert any(after < before for before, after in summary["channels"].values())
-
-
-def launch(verb: str, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "rbprune", verb, *words]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), start_new_session=True
-    )
-
-
-def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
     try:
         text, _ = process.communicate(timeout=240)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, text
+    return Ended(folder, process.returncode, text)
 
 
-def test_a_signal_to_one_process_stops_both_and_resume_comes_to_the_same_bits(tmp_path: Path) -> None:
-    sets = [word for item in (*QUICK, "runtime.devices=2") for word in ("--set", item)]
-    code, text = finished(launch("prune", "demo", "--out", str(tmp_path / "whole"), *sets))
-    assert code == 0, text
-    assert text.count("report: ") == 1, "one process tells the end"
-    stopped = launch("prune", "demo", "--out", str(tmp_path / "stopped"), *sets)
-    log, deadline = tmp_path / "stopped" / "events.jsonl", time.monotonic() + 120
-    while not (log.is_file() and '"stage": 0' in log.read_text()):
-        assert stopped.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(stopped.pid, signal.SIGINT)
-    code, text = finished(stopped)
-    assert code == 128 + signal.SIGINT, text
-    assert text.count("interrupted; go on with: rbprune resume") == 1
-    code, text = finished(launch("resume", str(tmp_path / "stopped")))
-    assert code == 0, text
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "stopped")]
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    folder = tmp_path_factory.mktemp("processes")
+    (folder / "stopped.py").write_text(STOPPED)
+    (folder / "net.py").write_text(NET)
+    words = overrides(
+        (*QUICK, f"model.name={folder}/net.py:net", "runtime.devices=2", "runtime.checkpoint_seconds=0.05")
+    )
+    return execute(folder, str(folder / "stopped.py"), "prune", "demo", "--out", str(folder / "stopped"), *words)
+
+
+@pytest.fixture(scope="module")
+def trained(stopped: Ended) -> Ended:
+    folder = stopped.folder
+    (folder / "each.py").write_text(EACH)
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    return execute(
+        folder,
+        *torchrun,
+        str(folder / "each.py"),
+        str(folder),
+        ",".join(RUNS),
+        *QUICK,
+        f"model.name={folder}/net.py:net",
+    )
+
+
+def test_all_processes_come_to_the_same_network(trained: Ended) -> None:
+    folder = trained.folder
+    assert trained.code == 0, trained.text
+    for name in RUNS:
+        first, second = ((folder / f"{name}-{rank}-of-2").read_text() for rank in (0, 1))
+        assert first == second, name
+        reached = json.loads((folder / name / "summary.json").read_text())["macs_ratio"]
+        assert reached >= (3 if name.endswith("3x") else 1)
+    summary = json.loads((folder / "rbp" / "summary.json").read_text())
+    assert any(after < before for before, after in summary["channels"].values())
+
+
+def test_a_signal_to_one_process_stops_both_and_resume_comes_to_the_same_bits(stopped: Ended, trained: Ended) -> None:
+    assert stopped.code == 128 + signal.SIGINT, stopped.text
+    assert stopped.text.count("interrupted; go on with: rbprune resume") == 1
+    assert trained.code == 0, trained.text
+    assert trained.text.count("report: ") == 1, "one process tells the end of the run that went on"
+    weights = [(trained.folder / name / "model.safetensors").read_bytes() for name in ("rbp", "stopped")]
     assert hashlib.sha256(weights[0]).hexdigest() == hashlib.sha256(weights[1]).hexdigest()
-    assert len(log.read_text().splitlines()) == len(set(log.read_text().splitlines()))
+    lines = (trained.folder / "stopped" / "events.jsonl").read_text().splitlines()
+    assert len(lines) == len(set(lines))
+    assert sum('"event": "resume"' in line for line in lines) == 1
 
 
 @pytest.mark.parametrize("devices", [0, -1])

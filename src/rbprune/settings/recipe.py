@@ -161,5 +161,5 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, whole: Sequenc
 
 
 def to_toml(settings: Settings) -> str:
-    """The settings as TOML that ``build_config`` reads back to the same settings, whatever characters they hold."""
+    """The settings as TOML that ``build_settings`` reads back to the same settings, whatever characters they hold."""
     return tomli_w.dumps(settings.model_dump(exclude_none=True))

@@ -29,7 +29,7 @@ def make_optimizer(settings: OptimSettings, parameters: Iterable[nn.Parameter]) 
 def learning_rate(settings: OptimSettings, step: int, steps: int, steps_per_epoch: int) -> float:
     """The rate for step ``step`` of ``steps``: a linear warm-up over a share of them, then the decay.
 
-    >>> cosine = OptimConfig(epochs=1, lr=1.0, decay="cosine", warmup=0.5)
+    >>> cosine = OptimSettings(epochs=1, lr=1.0, decay="cosine", warmup=0.5)
     >>> [round(learning_rate(cosine, s, 4, 4), 2) for s in range(4)]
     [0.5, 1.0, 0.85, 0.15]
     """

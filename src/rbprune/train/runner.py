@@ -29,6 +29,7 @@ from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Interrupted, Signals
 from rbprune.utils.modes import modes_kept
+from rbprune.utils.processes import share_buffers
 from rbprune.utils.seeds import mix
 from rbprune.utils.state import check_state
 
@@ -162,6 +163,7 @@ class Runner:
                 self.account.spend(phase.kind, price)
                 self._show(loss)
                 self._between_steps(signals)
+        share_buffers(self.model)  # what is judged, or taught by, from here on is the same network in all processes
         if current.stage is not None:
             self._cut(current, time.monotonic() - began)
         self.current = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def world() -> int:
@@ -27,3 +27,16 @@ def mean(value: Tensor) -> Tensor:
         dist.all_reduce(value)
         value = value / world()
     return value
+
+
+def share_buffers(module: nn.Module) -> None:
+    """Give every process the buffers of the first one.
+
+    Parameters stay the same in all processes, because their gradients are averaged. Running statistics of batch
+    normalisation do not: each process has taken them over its own examples since the last forward pass.
+    """
+    if world() > 1:
+        for buffer in module.buffers():
+            value = buffer.detach().contiguous()
+            dist.broadcast(value, 0)
+            buffer.detach().copy_(value)

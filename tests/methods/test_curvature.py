@@ -1,0 +1,112 @@
+"""The estimate of the curvature against the exact Gauss-Newton diagonal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import jacrev
+
+from rbprune.errors import ConfigError
+from rbprune.methods.curvature import (
+    MEMORY,
+    TOLERANCE,
+    RunningCurvature,
+    distance_from_softmax,
+    softmax_direction,
+)
+
+
+def fisher(outputs: Tensor) -> Tensor:
+    """R = diag p - p p^T of each example."""
+    p = outputs.softmax(1)
+    return torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
+
+
+def test_the_random_direction_has_the_covariance_of_a_softmax() -> None:
+    scores = torch.tensor([[2.0, 0.0, -1.0, 0.5], [0.0, 0.0, 0.0, 6.0]], dtype=torch.float64)
+    draws = torch.stack([softmax_direction(scores) for _ in range(20_000)])
+    assert draws.dtype == torch.float64
+    found = torch.einsum("dni,dnj->nij", draws, draws) / len(draws)
+    torch.testing.assert_close(found, fisher(scores), rtol=0, atol=0.005)
+    assert float(draws.sum(2).abs().max()) < 1e-6, "it is orthogonal to the constants, in which a softmax is flat"
+
+
+def test_many_draws_give_the_exact_gauss_newton_diagonal() -> None:
+    """A = N mean over examples of diag(J^T R J) in factors on the hidden channels of a network that is not linear."""
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 5).double(), nn.Linear(5, 3).double()
+    x, ones, size = torch.randn(6, 4, dtype=torch.float64), torch.ones(5, dtype=torch.float64), 1000
+
+    def outputs(theta: Tensor, inputs: Tensor) -> Tensor:
+        return second(torch.tanh(first(inputs)) * theta)
+
+    jacobian = jacrev(outputs)(ones, x)
+    exact = size * torch.einsum("nkc,nkl,nlc->nc", jacobian, fisher(outputs(ones, x)), jacobian).mean(0)
+    theta = ones.expand(6, 5).clone().requires_grad_(True)
+    z = outputs(theta, x)
+    estimates = []
+    for _ in range(4000):
+        (slopes,) = torch.autograd.grad(z, theta, softmax_direction(z), retain_graph=True)
+        estimate = RunningCurvature(5)
+        estimate.update(slopes, size)
+        estimates.append(estimate.value())
+    found = torch.stack(estimates).double().detach()
+    error = found.std(0) / len(found) ** 0.5
+    assert bool(((found.mean(0) - exact).abs() < 4 * error).all()), "four standard errors"
+    assert bool((error < 0.05 * exact).all()), "else this shows nothing"
+
+
+def test_the_running_mean_weighs_updates_by_their_age() -> None:
+    running = RunningCurvature(2)
+    assert running.value().tolist() == [0, 0]
+    squares = []
+    for number in range(5):
+        slopes = torch.randn(3, 2, generator=torch.Generator().manual_seed(number))
+        running.update(slopes, 7)
+        squares.append(7 * slopes.square().mean(0))
+        weights = torch.tensor([MEMORY**age for age in reversed(range(number + 1))])
+        wanted = (weights.unsqueeze(1) * torch.stack(squares)).sum(0) / weights.sum()
+        torch.testing.assert_close(running.value(), wanted)
+
+
+def test_a_restored_estimate_goes_on_as_the_old_one() -> None:
+    old, new = RunningCurvature(2), RunningCurvature(2)
+    old.update(torch.randn(3, 2), 5)
+    new.load_state_dict({name: value.clone() for name, value in old.state_dict().items()})
+    more = torch.randn(3, 2)
+    for estimate in (old, new):
+        estimate.update(more, 5)
+    assert new.updates == 2
+    assert torch.equal(old.value(), new.value())
+
+
+@pytest.mark.parametrize("outputs", [torch.zeros(3), torch.zeros(3, 1), torch.zeros(2, 3, 4), (torch.zeros(2, 3),)])
+def test_outputs_that_are_no_scores_are_described(outputs: object) -> None:
+    what = "a tuple" if isinstance(outputs, tuple) else rf"of shape \({', '.join(map(str, outputs.shape))},?\)"  # type: ignore[attr-defined]
+    with pytest.raises(
+        ConfigError, match=rf"needs outputs of shape \(examples, classes\).*are {what}; set prune\.rates"
+    ):
+        softmax_direction(outputs)
+
+
+@pytest.mark.parametrize(
+    ("loss", "known"),
+    [
+        (lambda z: F.cross_entropy(z, torch.tensor([0, 2, 1])), True),
+        (lambda z: F.cross_entropy(z, torch.tensor([0, 2, 1]), label_smoothing=0.2), True),
+        (lambda z: F.mse_loss(z, torch.ones(3, 3)), False),
+        (lambda z: F.binary_cross_entropy_with_logits(z, torch.eye(3)), False),
+    ],
+    ids=["cross-entropy", "smoothed", "squares", "binary"],
+)
+def test_a_loss_of_softmax_probabilities_is_told_by_its_gradient(loss: Callable[[Tensor], Tensor], known: bool) -> None:
+    scores = torch.randn(3, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(loss(scores), scores)
+    distance = float(distance_from_softmax(gradient))
+    by_hand = sum(abs(sum(row)) for row in gradient.tolist()) / sum(abs(v) for row in gradient.tolist() for v in row)
+    assert distance == pytest.approx(by_hand, abs=1e-6)
+    assert (distance < 1e-5) if known else (distance > 2 * TOLERANCE)

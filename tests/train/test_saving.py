@@ -1,0 +1,96 @@
+"""Everything that the rest of a run depends on is in a checkpoint, and comes back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from rbprune.data.source import Skipped
+from rbprune.errors import CheckpointError
+from rbprune.train.checkpoint import Checkpoint
+from rbprune.train.runner import Runner
+from rbprune.train.saving import restore_checkpoint, take_checkpoint
+from tests.train.small import BATCH, small_runner
+
+TEACH = {"finetune": {"distill": 0.5}}
+
+
+def cut_runner() -> tuple[Runner, Checkpoint]:
+    """A runner in the middle of its second stage, and what is saved of it there, as a file would give it back."""
+    runner, taken = small_runner(TEACH), 0
+    found: list[Checkpoint] = []
+
+    def between_steps(signals: object) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == 6:
+            checkpoint = take_checkpoint(runner)
+            tensors = {name: tensor.clone() for name, tensor in checkpoint.tensors.items()}
+            found.append(Checkpoint(tensors, json.loads(json.dumps(checkpoint.values))))
+            assert found[0].values == checkpoint.values, "plain values, which JSON does not change"
+
+    runner._between_steps = between_steps  # type: ignore[method-assign]
+    runner.run()
+    return runner, found[0]
+
+
+def test_what_is_taken_can_be_put_back_and_ends_with_the_same_bits() -> None:
+    whole, checkpoint = cut_runner()
+    assert checkpoint.values["phase"]["step"] == 2
+    assert checkpoint.values["state"]["phase"] == 1
+    fresh = small_runner(TEACH)
+    restore_checkpoint(fresh, checkpoint)
+    kept = checkpoint.values["sites"]["0"]["kept"]
+    assert fresh.graph["0"].alive.tolist() == kept and len(kept) < 6, "else nothing was cut"
+    state = fresh.model.state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in checkpoint.group("model").items())
+    assert fresh.teacher is not None
+    dense = fresh.teacher.state_dict()
+    assert dense["0.weight"].shape[0] == 6, "it teaches as it was before any cut"
+    assert all(torch.equal(dense[name], tensor) for name, tensor in checkpoint.group("teacher").items())
+    assert not any(parameter.requires_grad for parameter in fresh.teacher.parameters())
+    assert fresh.account.total() == sum(checkpoint.values["state"]["cost"].values())
+
+    resumed = small_runner(TEACH)
+    resumed.restore(checkpoint, "ckpt", [])
+    resumed.run()
+    ours, theirs = whole.model.state_dict(), resumed.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_between_two_phases_there_is_no_phase_and_no_optimizer() -> None:
+    checkpoint = take_checkpoint(small_runner())
+    assert checkpoint.values["phase"] is None
+    assert {name.split(".")[0] for name in checkpoint.tensors} == {"model"}
+    assert checkpoint.values["dataset_size"] == 64
+    assert all(len(site["kept"]) == site["channels"] for site in checkpoint.values["sites"].values())
+
+
+def test_other_data_is_refused_and_nothing_is_changed() -> None:
+    _, checkpoint = cut_runner()
+    other = small_runner(TEACH, count=5 * BATCH)
+    before = {name: tensor.clone() for name, tensor in other.model.state_dict().items()}
+    with pytest.raises(CheckpointError, match="began with 64 training examples, and now there are 80.*start a new run"):
+        restore_checkpoint(other, checkpoint)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in other.model.state_dict().items())
+    assert (other.state.phase, other.teacher) == (0, None)
+
+
+def test_a_checkpoint_of_before_sizes_were_noted_is_still_read() -> None:
+    _, checkpoint = cut_runner()
+    del checkpoint.values["dataset_size"]
+    fresh = small_runner(TEACH)
+    restore_checkpoint(fresh, checkpoint)
+    assert fresh.state.phase == 1
+
+
+def test_what_was_left_out_and_not_yet_told_will_be_told() -> None:
+    _, checkpoint = cut_runner()
+    checkpoint.values["state"]["skipped"] = ["a.png"]
+    skipped = Skipped()
+    fresh = small_runner(TEACH, skipped=skipped)
+    restore_checkpoint(fresh, checkpoint)
+    assert skipped.names == {"a.png"}

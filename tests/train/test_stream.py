@@ -1,0 +1,85 @@
+"""Streams of batches that can be entered anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler, TensorDataset
+
+from rbprune.data import TensorSource
+from rbprune.errors import DataError
+from rbprune.train.stream import LoaderStream, SourceStream, filled, rows
+
+
+def source(count: int) -> TensorSource:
+    images = torch.arange(count * 4, dtype=torch.uint8).view(count, 1, 2, 2)
+    return TensorSource(images, torch.arange(count) % 3, mean=[0.5], std=[0.5])
+
+
+def test_a_stream_repeats_itself_and_can_be_entered_anywhere() -> None:
+    stream = SourceStream(source(50), 8, seed=1)
+    assert (stream.size, stream.steps) == (50, 6), "an incomplete training batch is left out"
+    whole = list(stream.epoch(3))
+    assert len(whole) == 6
+    tail = list(stream.epoch(3, start=4))
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(whole[4:], tail, strict=True))
+    assert not torch.equal(whole[0][0], next(iter(stream.epoch(4)))[0])
+    held_out = SourceStream(source(50), 8, train=False)
+    assert sum(len(y) for _, y in held_out.epoch(0)) == 50
+    assert torch.equal(torch.cat([y for _, y in held_out.epoch(0)]), torch.arange(50) % 3)
+
+
+def test_a_loader_is_taken_as_it_is() -> None:
+    loader = DataLoader(TensorDataset(torch.randn(10, 2), torch.zeros(10)), batch_size=4)
+    stream = LoaderStream(loader)
+    assert (stream.size, stream.steps) == (10, 3)
+    batches = [(torch.randn(4, 2), torch.zeros(4)), (torch.randn(3, 2), torch.zeros(3))]
+    plain = LoaderStream(batches)
+    assert (plain.size, plain.steps) == (7, 2)
+    assert torch.equal(next(plain.epoch(0, start=1))[0], batches[1][0])
+    with pytest.raises(DataError, match="yields no batch"):
+        LoaderStream([])
+    with pytest.raises(DataError, match=r"\(input, target\) pairs; this one gave Tensor"):
+        list(LoaderStream([torch.zeros(2)], size=2).epoch(0))
+
+
+def test_a_loader_counts_what_its_sampler_draws() -> None:
+    data = TensorDataset(torch.zeros(1000, 2), torch.zeros(1000))
+    assert LoaderStream(DataLoader(data, batch_size=10)).size == 1000
+    assert LoaderStream(DataLoader(data, batch_size=10, sampler=SubsetRandomSampler(range(100)))).size == 100
+    shared = DistributedSampler(data, num_replicas=4, rank=0)
+    assert LoaderStream(DataLoader(data, batch_size=10, sampler=shared)).size == 1000
+    assert LoaderStream([(torch.zeros(3, 2), torch.zeros(3))] * 5).size == 15
+
+
+def test_data_smaller_than_a_batch_is_one_batch_and_none_is_an_error() -> None:
+    assert SourceStream(source(5), 8).steps == 1
+    assert len(next(iter(SourceStream(source(5), 8).epoch(0)))[1]) == 5
+    with pytest.raises(DataError, match="the data set is empty"):
+        SourceStream(source(0), 8)
+
+
+def test_what_can_be_read_only_once_is_refused() -> None:
+    batches = [(torch.zeros(2, 2), torch.zeros(2))]
+    with pytest.raises(DataError, match="is a list_iterator that can be read only once"):
+        LoaderStream(iter(batches))
+
+
+def test_a_loader_without_a_length_is_counted() -> None:
+    class Endless:
+        def __iter__(self) -> Iterator[Any]:
+            yield from [((torch.zeros(2, 2), torch.zeros(2, 1)), torch.zeros(2))] * 3
+
+    stream = LoaderStream(Endless())
+    assert (stream.steps, stream.size) == (3, 6), "of several inputs the first has a row for each example"
+
+
+def test_batches_that_lost_all_their_examples_are_left_out() -> None:
+    full, empty = (torch.zeros(2, 1), torch.zeros(2)), (torch.zeros(0, 1), torch.zeros(0))
+    assert list(filled([full, empty, full])) == [full, full]
+    assert [rows(targets) for targets in (torch.zeros(3), torch.tensor(1), [1, 2])] == [3, None, None]
+    other = (torch.zeros(2), {"boxes": []})
+    assert list(filled([other])) == [other], "targets of another kind cannot be counted"
