@@ -31,7 +31,7 @@ test: setup ## lint, format check, types, tests (all that CI runs)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto
 
 slow: setup ## the tests that take minutes or need real data
 	$(BIN)/pytest -m slow

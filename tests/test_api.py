@@ -110,7 +110,7 @@ def test_several_inputs_in_order_or_by_name(method: str, named: bool) -> None:
     result = rbprune.prune(
         model, batches, example_inputs=example, val_loader=batches, method=method, options=options, console=quiet()
     )
-    assert result.summary["macs_ratio"] > 1.2
+    assert result.summary["macs_ratio"] > 1.05
     assert model(x, x).shape == (128, 3)
 
 
@@ -150,7 +150,7 @@ def test_any_mean_loss_and_any_target() -> None:
         options=["prune.epochs=20", "finetune.epochs=20"],
         console=console,
     )
-    assert result.summary["macs_ratio"] > 1.2
+    assert result.summary["macs_ratio"] > 1.05
     assert result.summary["error_after"] == pytest.approx(F.mse_loss(model(x), y).item(), rel=1e-5)
     assert result.config.prune.price == rbprune.Price(nats=3)
     assert result.summary["metric"] == "loss"
@@ -308,3 +308,20 @@ def test_loading_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run" / "model.safetensors").write_bytes(b"rubbish")
     with pytest.raises(ModelError, match="cannot be read"):
         rbprune.load(tmp_path / "run", tiny_cnn())
+
+
+def test_a_bad_verdict_is_a_warning() -> None:
+    x, _ = stripes(2)
+    absurd = rbprune.Price(nats_per_example=1000)
+    short = {"prune": {"epochs": 1}, "finetune": {"epochs": 0}}
+    with pytest.warns(UserWarning, match="the verdict on this run is bad: The error rose by"):
+        result = rbprune.prune(
+            trained(),
+            loader(512),
+            example_inputs=x,
+            val_loader=loader(512),
+            price=absurd,
+            options=short,
+            console=quiet(),
+        )
+    assert result.summary["verdict"]["level"] == "bad"

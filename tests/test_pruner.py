@@ -122,10 +122,17 @@ def linear(outputs: int) -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, outputs))
 
 
-def test_what_is_no_classifier_has_its_rates_found_by_adam() -> None:
-    for model, loss_fn in ((linear(1), None), (linear(3), F.mse_loss)):
+def test_how_rates_are_found_follows_from_what_is_known_of_the_loss() -> None:
+    cases = (
+        (linear(1), None, "adam", 0.01),  # neither a loss nor scores of classes
+        (linear(3), None, "auto", None),  # the first gradients will tell
+        (linear(3), F.mse_loss, "fixed-point", 0.05),
+        (linear(3), lambda outputs, targets: outputs.square().mean(), "auto", None),  # if it has a second derivative
+    )
+    for model, loss_fn, rates, rate_lr in cases:
         decided = Pruner(model, torch.zeros(2, 3), dataset_size=9, loss_fn=loss_fn).settings
-        assert (decided.rates, decided.rate_lr, decided.price) == ("adam", 0.01, Price(nats_per_example=2))
+        assert (decided.rates, decided.rate_lr) == (rates, rate_lr)
+    assert Pruner(linear(1), torch.zeros(2, 3), dataset_size=9).settings.price == Price(nats_per_example=2)
     per_batch = Pruner(linear(3), torch.zeros(2, 3), dataset_size=9, noise="batch").settings
     assert per_batch.rates == "adam", "the fixed point looks at single examples"
 

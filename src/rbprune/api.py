@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,4 +99,6 @@ def prune(
     data = RunData(train=lambda batch_size: train, val=val, test=test)
     runner = Runner(settings, model, example_inputs, data, loss_fn, console=console)
     summary = runner.run()
+    if summary["verdict"]["level"] == "bad":
+        warnings.warn(f"the verdict on this run is bad: {summary['verdict']['text']}", stacklevel=2)
     return Result(model, runner.graph.plan(), summary, runner.journal.events, runner.settings)

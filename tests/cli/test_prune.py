@@ -21,6 +21,22 @@ def test_prune_starts_from_given_weights_and_says_where_the_report_is(
     assert pruned["error_before"] == pytest.approx(json.loads((dense / "summary.json").read_text())["error_after"])
     shown = capsys.readouterr().out
     assert f"report: {tmp_path / 'pruned' / 'report.html'}" in shown
+    assert pruned["verdict"]["text"][:40] in shown
+    assert pruned["verdict"]["text"][:40] in (tmp_path / "pruned" / "report.html").read_text()
+
+
+def test_a_run_that_is_not_good_enough_ends_with_another_code(dense: Path, tmp_path: Path) -> None:
+    """The run is complete all the same, and is judged again when it is asked for again."""
+    out = str(tmp_path / "pruned")
+    weights = ("--set", f"model.weights={dense / 'model.safetensors'}")
+    rose = ("--set", "prune.price.nats_per_example=500", "--set", "finetune.epochs=0")
+    assert run("prune", "demo", "--out", out, *overrides(), *weights, *rose, "--fail-above", "2") == 3
+    summary = json.loads((tmp_path / "pruned" / "summary.json").read_text())
+    assert summary["verdict"]["level"] == "bad"
+    assert summary["error_after"] - summary["error_before"] > 2
+    assert run("resume", out) == 0
+    assert run("resume", out, "--fail-above", "2") == 3
+    assert run("resume", out, "--fail-above", "99") == 0
 
 
 @pytest.mark.parametrize(

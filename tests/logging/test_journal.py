@@ -106,7 +106,7 @@ def test_a_stage_is_an_event_and_a_line(console: Console, graph: ChannelGraph) -
     assert (event["channels"], event["price"]) == ({"0": [6, 4]}, {"0": [20.0, 20.0]})
     assert (event["macs"], event["params"]) == (graph.macs(), graph.params())
     assert event["macs_ratio"] == macs / graph.macs() and event["params_ratio"] == params / graph.params()
-    ratios = f"MACs {macs / graph.macs():.2f}x  params {params / graph.params():.2f}x"
+    ratios = f"MACs {macs / graph.macs():.2f}x  parameters {params / graph.params():.2f}x"
     assert printed(console) == f"stage 1/3  0  6 -> 4  {ratios}  val error 8.12 %  (33 s)\n"
 
 

@@ -10,13 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import jacrev
 
+from rbprune.bayes.likelihood import Softmax
 from rbprune.errors import ConfigError
 from rbprune.methods.curvature import (
     MEMORY,
     TOLERANCE,
     RunningCurvature,
+    check_outputs,
     distance_from_softmax,
-    softmax_direction,
+    squared_slopes,
 )
 
 
@@ -28,8 +30,7 @@ def fisher(outputs: Tensor) -> Tensor:
 
 def test_the_random_direction_has_the_covariance_of_a_softmax() -> None:
     scores = torch.tensor([[2.0, 0.0, -1.0, 0.5], [0.0, 0.0, 0.0, 6.0]], dtype=torch.float64)
-    draws = torch.stack([softmax_direction(scores) for _ in range(20_000)])
-    assert draws.dtype == torch.float64
+    draws = torch.stack([Softmax().direction(scores, None) for _ in range(20_000)]).double()
     found = torch.einsum("dni,dnj->nij", draws, draws) / len(draws)
     torch.testing.assert_close(found, fisher(scores), rtol=0, atol=0.005)
     assert float(draws.sum(2).abs().max()) < 1e-6, "it is orthogonal to the constants, in which a softmax is flat"
@@ -50,9 +51,10 @@ def test_many_draws_give_the_exact_gauss_newton_diagonal() -> None:
     z = outputs(theta, x)
     estimates = []
     for _ in range(4000):
-        (slopes,) = torch.autograd.grad(z, theta, softmax_direction(z), retain_graph=True)
+        squares = squared_slopes(Softmax(), z, None, [theta])
+        assert squares is not None
         estimate = RunningCurvature(5)
-        estimate.update(slopes, size)
+        estimate.update(squares[0], size)
         estimates.append(estimate.value())
     found = torch.stack(estimates).double().detach()
     error = found.std(0) / len(found) ** 0.5
@@ -66,7 +68,7 @@ def test_the_running_mean_weighs_updates_by_their_age() -> None:
     squares = []
     for number in range(5):
         slopes = torch.randn(3, 2, generator=torch.Generator().manual_seed(number))
-        running.update(slopes, 7)
+        running.update(slopes.square(), 7)
         squares.append(7 * slopes.square().mean(0))
         weights = torch.tensor([MEMORY**age for age in reversed(range(number + 1))])
         wanted = (weights.unsqueeze(1) * torch.stack(squares)).sum(0) / weights.sum()
@@ -84,13 +86,23 @@ def test_a_restored_estimate_goes_on_as_the_old_one() -> None:
     assert torch.equal(old.value(), new.value())
 
 
-@pytest.mark.parametrize("outputs", [torch.zeros(3), torch.zeros(3, 1), torch.zeros(2, 3, 4), (torch.zeros(2, 3),)])
-def test_outputs_that_are_no_scores_are_described(outputs: object) -> None:
-    what = "a tuple" if isinstance(outputs, tuple) else rf"of shape \({', '.join(map(str, outputs.shape))},?\)"  # type: ignore[attr-defined]
+@pytest.mark.parametrize("outputs", [torch.zeros(3), torch.zeros(3, 1), torch.zeros(2, 1, 4, 4)])
+def test_scores_of_one_class_are_refused(outputs: Tensor) -> None:
     with pytest.raises(
-        ConfigError, match=rf"needs outputs of shape \(examples, classes\).*are {what}; set prune\.rates"
+        ConfigError, match=rf"at least two classes in dimension 1.*\({', '.join(map(str, outputs.shape))}"
     ):
-        softmax_direction(outputs)
+        check_outputs(Softmax(), outputs)
+
+
+def test_a_loss_of_a_tensor_cannot_be_one_of_several() -> None:
+    with pytest.raises(ConfigError, match="the model's output is a tuple, and the loss is one of a tensor"):
+        check_outputs(Softmax(), (torch.zeros(2, 3),))
+
+
+def test_an_estimate_that_noise_made_negative_counts_as_nothing() -> None:
+    running = RunningCurvature(2)
+    running.update(torch.tensor([[-1.0, 2.0]]), 3)
+    assert running.value().tolist() == pytest.approx([0.0, 6.0])
 
 
 @pytest.mark.parametrize(

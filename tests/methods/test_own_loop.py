@@ -12,11 +12,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import optimizer as torch_optimizer
 
 from rbprune import Price, Pruner
 from rbprune.errors import ConfigError, LoopError
-from rbprune.methods import METHODS, Stage
+from rbprune.methods import METHODS, Stage, loop_watch
 from tests.methods.test_contract import OPTIONS, network
 from tests.networks import stripes, tiny_cnn
 
@@ -65,7 +64,7 @@ def run_loop(pruner: Pruner, images: Tensor, labels: Tensor, loss_of: Loss, *, e
 
 def no_hooks_left(model: nn.Module) -> bool:
     mine = [m for m in model.modules() if m._forward_pre_hooks or m._forward_hooks]
-    return not (mine or torch_optimizer._global_optimizer_pre_hooks or torch_optimizer._global_optimizer_post_hooks)
+    return not (mine or [watch for watch in loop_watch._watches if watch._model is model])
 
 
 @pytest.mark.filterwarnings("ignore:every channel of")
@@ -211,9 +210,9 @@ def test_a_stage_that_is_forgotten_leaves_nothing_in_the_process() -> None:
     model, (images, labels) = tiny_cnn(8), stripes(64)
     stage = Pruner(model, images[:2], dataset_size=64, only=["4"]).stage(0)
     whole_loss(model, images, labels, stage)
-    found = weakref.ref(stage)
+    found, watch = weakref.ref(stage), weakref.ref(stage.loop)
+    assert watch() in loop_watch._watches
     del stage, model
     gc.collect()
     assert found() is None
-    assert not torch_optimizer._global_optimizer_pre_hooks
-    assert not torch_optimizer._global_optimizer_post_hooks
+    assert watch() is None

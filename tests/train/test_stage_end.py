@@ -52,8 +52,7 @@ def finish(runner: Runner, current: PhaseRun) -> Any:
 def test_recalibration_sees_its_own_epoch_and_counts_as_forward_passes_of_what_is_left() -> None:
     runner, current, stream = begin({"prune": {"method": "l1", "macs_ratio": 1.5}})
     before = runner.model[1].running_mean.clone()  # type: ignore[index, operator, union-attr]
-    result, warned = finish(runner, current)
-    assert warned == []
+    result = finish(runner, current)
     assert stream.asked == [mix(current.phase.salt, CALIBRATION)]
     assert len(stream.taken) == 3 < STEPS
     share = runner.account.share()
@@ -81,12 +80,14 @@ def test_without_recalibration_statistics_stay() -> None:
     assert bool((runner.model[1].running_mean == 0).all())  # type: ignore[index, operator]
 
 
-def test_what_a_stage_warns_of_is_returned_and_not_printed() -> None:
+def test_what_a_stage_warns_of_is_told_to_the_journal_and_not_printed() -> None:
     runner, current, _ = begin({"prune": {"rates": "adam"}})
     assert current.stage is not None
+    current.stage.tell = runner.journal.warn
     with torch.no_grad():
         current.stage.factors.rate.fill_(0.9)  # type: ignore[attr-defined]
-    result, warned = finish(runner, current)
+    result = finish(runner, current)
+    warned = [event["message"] for event in runner.journal.events if event["event"] == "warning"]
     assert len(warned) == 1
     assert warned[0].startswith("every channel of '0' was redundant; the least redundant one is kept")
     assert result.guarded == ["0"]

@@ -18,11 +18,20 @@ from rbprune.graph import ChannelGraph, trace
 from rbprune.logging.console import summary_table
 from rbprune.report.plain_table import PlainTable
 from rbprune.runs.folder import RunFolder
+from rbprune.train.outcome import rise
 from rbprune.utils.processes import is_main
 
 Set = Annotated[list[str], Parameter(name="--set", negative=(), help="change a setting: key=value; may be repeated")]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="print JSON and nothing else on standard output")]
 Out = Annotated[Path, Parameter(name="--out", help="the run folder; must be new or empty")]
+FailAbove = Annotated[
+    float | None,
+    Parameter(
+        name="--fail-above", help="exit with code 3 if the error rose by more points than this (a loss: per cent)"
+    ),
+]
+FAILED = 3
+"""The exit code of a run that is complete and not good enough."""
 Input = Annotated[str | None, Parameter(name="--input", help="shape of one example, such as 3x224x224")]
 
 
@@ -31,16 +40,25 @@ def command() -> list[str]:
     return ["rbprune", *sys.argv[1:]]
 
 
-def show_summary(summary: dict[str, Any], folder: Path, as_json: bool) -> None:
-    """The end of a run, for people or for programs; of several processes one tells it."""
-    if not is_main():
-        return
-    if as_json:
+def show_summary(summary: dict[str, Any], folder: Path, as_json: bool, fail_above: float | None = None) -> None:
+    """The end of a run, for people or for programs; of several processes one tells it.
+
+    With ``fail_above`` the command ends with exit code 3 where the error rose by more points than that.
+    """
+    if is_main() and as_json:
         print(json.dumps(summary, indent=2))
-        return
-    console = Console()
-    summary_table(summary, console)
-    console.print(f"report: {RunFolder(folder).report_file}", markup=False, highlight=False, soft_wrap=True)
+    elif is_main():
+        console = Console()
+        summary_table(summary, console)
+        console.print(f"report: {RunFolder(folder).report_file}", markup=False, highlight=False, soft_wrap=True)
+    if fail_above is not None and _failed(summary, fail_above):
+        sys.exit(FAILED)
+
+
+def _failed(summary: dict[str, Any], most: float) -> bool:
+    """Whether the error rose by more than so many points, or nobody knows."""
+    known = summary["error_before"] is not None and summary["error_after"] is not None
+    return not known or rise(summary)[0] > most
 
 
 def show(tables: Iterable[PlainTable], lines: Iterable[str], page: Path) -> None:

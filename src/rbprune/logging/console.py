@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rbprune.graph.cost import COSTS
 from rbprune.logging.cost_totals import cost_totals, quantity
-from rbprune.logging.event_fields import as_list, as_mapping, as_pair
+from rbprune.logging.event_fields import as_list, as_mapping, as_pair, as_text
 from rbprune.utils.numbers import as_number, decimal, duration, ratio, score, share
 
 MOST_SITES = 40
@@ -61,6 +61,10 @@ def summary_table(summary: Mapping[str, Any], console: Console) -> None:
             console.print(Text(f"  and {len(channels) - MOST_SITES} more sites, all in report.html", style="dim"))
     if spent := _spent(summary):
         console.print(Text.assemble(("  cost  ", "bold"), spent))
+    verdict = as_mapping(summary.get("verdict"))
+    if verdict:
+        colour = {"good": "green", "bad": "bold red"}.get(as_text(verdict.get("level")), "yellow")
+        console.print(Text(f"  {as_text(verdict.get('text'))}", style=colour))
 
 
 def _totals_table(summary: Mapping[str, Any]) -> Table:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -51,13 +50,14 @@ class LoopWatch:
         """The last inputs that the model saw in training."""
         self._stepped = True
         self._kinds: weakref.WeakKeyDictionary[torch.optim.Optimizer, tuple[bool, bool]] = weakref.WeakKeyDictionary()
-        handles: list[Any] = [
-            model.register_forward_pre_hook(self._on_forward, with_kwargs=True),
-            register_optimizer_step_pre_hook(_weakly(self, LoopWatch._on_step)),
-            register_optimizer_step_post_hook(_weakly(self, LoopWatch._on_stepped)),
-        ]
-        self.detach = weakref.finalize(self, _remove, handles)
-        """Takes the hooks off; so does the end of a stage that nobody finished."""
+        self._handle = model.register_forward_pre_hook(self._on_forward, with_kwargs=True)
+        _listen()
+        _watches.add(self)
+
+    def detach(self) -> None:
+        """Watch no longer."""
+        self._handle.remove()
+        _watches.discard(self)
 
     def _on_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not (module.training and torch.is_grad_enabled()):
@@ -100,18 +100,26 @@ class LoopWatch:
         return found
 
 
-def _remove(handles: list[Any]) -> None:
-    for handle in handles:
-        handle.remove()
+_watches: weakref.WeakSet[LoopWatch] = weakref.WeakSet()
+"""All that watch now; a stage that is forgotten leaves by itself."""
+_listening: list[Any] = []
 
 
-def _weakly(watch: LoopWatch, method: Callable[[LoopWatch, torch.optim.Optimizer], None]) -> Callable[..., None]:
-    """A hook for all optimizers of the process that does not keep a forgotten stage, and its network, alive."""
-    reference = weakref.ref(watch)
+def _listen() -> None:
+    """Ask torch, once in a process, to tell us of every optimizer's step.
 
-    def hook(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        found = reference()
-        if found is not None:
-            method(found, optimizer)
+    One pair of hooks for all stages: a hook that went with its stage could go while torch walks through them.
+    """
+    if not _listening:
+        _listening.append(register_optimizer_step_pre_hook(_before))
+        _listening.append(register_optimizer_step_post_hook(_after))
 
-    return hook
+
+def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    for watch in list(_watches):
+        watch._on_step(optimizer)
+
+
+def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    for watch in list(_watches):
+        watch._on_stepped(optimizer)

@@ -62,7 +62,7 @@ class PruningSettings(Section):
     @property
     def ratio(self) -> tuple[Cost, float] | None:
         """The cost that has to fall, and how many times, where a ratio decides."""
-        given = {name: getattr(self, f"{name}_ratio") for name in COSTS}
+        given = {name: getattr(self, f"{name}_ratio", None) for name in COSTS}
         return next(((COSTS[name], ratio) for name, ratio in given.items() if ratio is not None), None)
 
     @property

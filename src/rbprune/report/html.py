@@ -48,6 +48,7 @@ def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0) -> st
             damaged=damaged,
             spent=_spent(run),
             error=_error(run),
+            verdict=_verdict(run),
             stages=[_stage_row(stage) for stage in run.stages],
             charts=run_charts(run),
             histogram=histogram,
@@ -64,6 +65,12 @@ def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0) -> st
             where=_where(run),
         )
     )
+
+
+def _verdict(run: RunRecord) -> dict[str, str] | None:
+    """What the run came to, in words, once it is complete."""
+    found = as_mapping(run.summary.get("verdict"))
+    return {key: as_text(found.get(key)) for key in ("level", "text")} if found else None
 
 
 @cache

@@ -44,7 +44,7 @@ def judge_run(summary: dict[str, Any], settings: PruningSettings) -> Outcome:
     if before is None or after is None:
         told = "nobody knows what it cost: give validation data (val_loader, data.val)"
         return Outcome("unknown", f"{smaller}, and {told}")
-    change, unit = _change(summary)
+    change, unit = rise(summary)
     if change > (POINTS if summary["metric"] == "error" else 100 * RISE):
         return Outcome("bad", f"The {summary['metric']} rose by {change:.3g}{unit} for {smaller}; {_remedy(summary)}")
     if change < 0:
@@ -85,7 +85,7 @@ def _unsettled(summary: dict[str, Any]) -> float:
     return sum(shares[name] * count for name, count in counts.items()) / max(1, sum(counts.values()))
 
 
-def _change(summary: dict[str, Any]) -> tuple[float, str]:
+def rise(summary: dict[str, Any]) -> tuple[float, str]:
     """By how much the error rose, in points, or the loss, in per cent of what it was."""
     before, after = summary["error_before"], summary["error_after"]
     if summary["metric"] == "error":

@@ -9,6 +9,7 @@ from rbprune.logging.journal import versions
 from rbprune.pruner import Pruner
 from rbprune.settings.sections import Settings
 from rbprune.train.evaluate import Score
+from rbprune.train.outcome import judge_run
 from rbprune.train.state import RunState
 
 
@@ -46,6 +47,8 @@ def summarise(
         "seconds": state.seconds,
         "versions": versions(),
     }
+    if settings.task == "prune":
+        summary["verdict"] = judge_run(summary, settings.prune).to_dict()
     if score is not None and score.top5 is not None:
         summary |= {"top5_before": state.top5_before, "top5_after": score.top5}
     return summary
