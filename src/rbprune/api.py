@@ -99,6 +99,6 @@ def prune(
     data = RunData(train=lambda batch_size: train, val=val, test=test)
     runner = Runner(settings, model, example_inputs, data, loss_fn, console=console)
     summary = runner.run()
-    if summary["verdict"]["level"] == "bad":
+    if summary.get("verdict", {}).get("level") == "bad":
         warnings.warn(f"the verdict on this run is bad: {summary['verdict']['text']}", stacklevel=2)
     return Result(model, runner.graph.plan(), summary, runner.journal.events, runner.settings)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from rbprune.errors import UnprunableError
-from rbprune.methods.bc import GaussianWeights
-from tests.networks import pruner
+from rbprune.methods.bc import GaussianWeights, HorseshoeStage, JeffreysStage
+from tests.networks import pruner, tiny_cnn
 
 
 @pytest.mark.parametrize(
@@ -29,9 +28,8 @@ def test_weight_noise_has_the_moments_of_drawn_weights(layer: nn.Module, shape: 
     deviation = (noise.logvar[0] / 2).exp()
     draws = []
     for _ in range(4000):
-        drawn = copy.deepcopy(layer)
-        drawn.weight.data += deviation.detach() * torch.randn_like(deviation)
-        draws.append(drawn(x))
+        drawn = layer.weight + deviation.detach() * torch.randn_like(deviation)  # type: ignore[operator]
+        draws.append(functional_call(layer, {"weight": drawn}, (x,)))
     direct = torch.cat(draws)
     assert bool(((local.mean(0) - plain[0]).abs() < 5 * local.std(0) / len(rows) ** 0.5).all()), "five standard errors"
     torch.testing.assert_close(local.std(0), direct.std(0), rtol=0.06, atol=0.01)
@@ -42,3 +40,25 @@ def test_a_layer_without_weight_noise_is_refused_by_name() -> None:
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ConvTranspose2d(4, 2, 2))
     with pytest.raises(UnprunableError, match=r"no weight noise for '1' \(ConvTranspose2d\)"):
         pruner("bc", model).stage(0)
+
+
+@pytest.mark.parametrize("method", ["bc", "bc-gnj"])
+def test_the_divergence_is_of_scales_and_weights_over_the_data(method: str) -> None:
+    stage = pruner(method, tiny_cnn(), only=["0", "4"], options={"kl_weight": 2.0}).stage(0)
+    assert isinstance(stage, HorseshoeStage | JeffreysStage)
+    weights = torch.zeros(())
+    for layer, logvar in zip(stage.weights.layers, stage.weights.logvar, strict=True):
+        w = layer.weight.detach()  # type: ignore[operator, union-attr]
+        weights = weights + 0.5 * (logvar.exp() + w.square() - 1 - logvar).sum().detach()
+    torch.testing.assert_close(stage.kl().detach(), 2 * (stage.kl_of_scales().detach() + weights) / 64)
+    assert [id(layer) for layer in stage.weights.layers] == [id(stage.graph.module(name)) for name in ("4", "8")]
+    stage.abandon()
+
+
+@pytest.mark.parametrize("method", ["bc", "bc-gnj"])
+def test_a_threshold_of_ones_own_decides(method: str) -> None:
+    everything, nothing = (pruner(method, tiny_cnn(), threshold=value).stage(0) for value in (-1e9, 1e9))
+    assert all(bool(verdict.redundant.all()) for verdict in everything.judge().values())
+    assert not any(bool(verdict.redundant.any()) for verdict in nothing.judge().values())
+    for stage in (everything, nothing):
+        stage.abandon()

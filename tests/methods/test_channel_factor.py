@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rbprune import trace
+from rbprune.methods.channel_factor import ChannelFactor, Gates, _ScaleChannels
 from tests.networks import relative_error, scramble, stage_of, tiny_cnn
 
 
@@ -73,3 +77,49 @@ def test_noise_works_on_every_site_of_a_concatenation() -> None:
         wanted[:, 7:] = 0
         assert model.c.in_features == 7
         assert model(x).shape == (4, 2)
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 1, 1), (1, 3, 1, 1), (5, 3), (1, 3)])
+def test_the_gradients_are_those_of_a_plain_product(shape: tuple[int, ...]) -> None:
+    x = torch.randn(5, 3, *[4] * (len(shape) - 2), dtype=torch.float64, requires_grad=True)
+    theta = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    outside = torch.randn_like(x)
+    plain = torch.autograd.grad(x * theta, (x, theta), outside)
+    scratch: dict[Any, Tensor] = {}
+    for _ in range(2):  # the second time in memory that is used again
+        ours = torch.autograd.grad(_ScaleChannels.apply(x, theta, scratch), (x, theta), outside)
+        for a, b in zip(plain, ours, strict=True):
+            torch.testing.assert_close(a, b)
+    assert len(scratch) == 1
+    first = torch.autograd.grad(_ScaleChannels.apply(x, theta, scratch), theta, outside)[0].clone()
+    torch.autograd.grad(_ScaleChannels.apply(x, theta, scratch), theta, -outside)
+    torch.testing.assert_close(first, plain[1], msg="what was given away is not written over")
+
+
+def test_memory_for_images_of_many_sizes_does_not_grow_for_ever() -> None:
+    scratch: dict[Any, Tensor] = {}
+    theta = torch.ones(1, 2, requires_grad=True)
+    for rows in range(1, 41):
+        _ScaleChannels.apply(torch.ones(rows, 2), theta, scratch).sum().backward()
+    assert len(scratch) == 32
+    assert theta.grad is not None and theta.grad.tolist() == [[820.0, 820.0]]
+
+
+def test_factors_of_one_are_not_multiplied_at_all() -> None:
+    class Nothing(ChannelFactor):
+        def draw(self, rows: int) -> None:
+            return None
+
+        def mean(self) -> None:
+            return None
+
+    model = tiny_cnn()
+    graph = trace(model, torch.zeros(1, 1, 8, 8))
+    x, seen = torch.randn(2, 1, 8, 8), []
+    gates = Gates(graph, [graph["0"]], Nothing())
+    model[4].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    between = model[3].register_forward_hook(lambda module, args, output: seen.append(output))
+    model(x)
+    assert seen[0] is seen[1], "the very tensor"
+    between.remove()
+    gates.detach()

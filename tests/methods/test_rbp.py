@@ -37,7 +37,7 @@ def test_an_unneeded_channel_is_found_and_a_needed_one_is_kept() -> None:
     pruner = Pruner(model, torch.zeros(1, 2), dataset_size=1000, price=Price(nats=20))
     stage = pruner.stage(0)
     optimizer = torch.optim.Adam([stage.factors.rate], lr=1e-2)
-    for _ in range(1500):
+    for _ in range(500):
         x = torch.randn(64, 2)
         x[:, 0] = x[:, 0].sign()
         loss = F.cross_entropy(model(x), (x[:, 0] < 0).long()) + stage.kl()

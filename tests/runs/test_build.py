@@ -17,9 +17,9 @@ from tests.runs.quick import QUICK, SMALL, quiet
 def test_data_are_divided_as_the_settings_say() -> None:
     data = load_data(load_recipe("demo", SMALL))
     assert (len(data.train), data.val and len(data.val)) == (160, 100)
-    data = make_run_data(data, seed=3)
-    assert data.val is not None and data.test is not None
-    sizes = [len(labels) for _, labels in data.test.epoch(0)]
+    streams = make_run_data(data, seed=3)
+    assert streams.val is not None and streams.test is not None
+    sizes = [len(labels) for _, labels in streams.test.epoch(0)]
     assert sum(sizes) == len(data.test) and max(sizes) <= EVALUATION_BATCH
     first, again, other = (list(make_run_data(data, seed).train(16).epoch(0)) for seed in (3, 3, 4))
     assert len(first) == 10

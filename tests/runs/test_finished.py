@@ -25,7 +25,7 @@ def copied(whole: Path, tmp_path: Path) -> RunFolder:
 
 def test_it_has_settings_plan_summary_and_both_networks(whole: Path) -> None:
     run = open_run(whole)
-    assert run.model_name == run.config.model.name == "lenet5"
+    assert run.model_name == run.settings.model.name == "lenet5"
     assert run.summary == summary_of(whole)
     channels = summary_of(whole)["channels"]
     assert {name: [site["channels"], len(site["kept"])] for name, site in run.plan.sites.items()} == channels

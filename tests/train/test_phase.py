@@ -184,3 +184,21 @@ def test_a_teacher_has_its_share_of_the_loss() -> None:
         moved.append(model[10].weight.detach() - before)
     torch.testing.assert_close(moved[1], (moved[0] + moved[2]) / 2, rtol=1e-5, atol=1e-9)
     assert not torch.allclose(moved[0], moved[2])
+
+
+def test_rest_that_was_found_before_a_checkpoint_counts_after_it() -> None:
+    """A stage comes to its end at the same step, wherever it was stopped on the way."""
+    for stop in (2, 5, 7):
+        first, second = phase_run(epochs=50, rates="adam"), phase_run(epochs=50, rates="adam")
+        for found in (first, second):
+            assert found.settling is not None and found.stage is not None
+            found.settling.interval = 2
+            found.stage.factors.rate.requires_grad_(False)  # type: ignore[attr-defined]
+        while first.step < stop:
+            list(islice(first.run_epoch(), stop - first.step))
+        second.restore({name: tensor.clone() for name, tensor in first.tensors().items()}, first.values())
+        run_all(second)
+        assert second.settled and second.step == 8
+        for found in (first, second):
+            assert found.stage is not None
+            found.stage.abandon()
