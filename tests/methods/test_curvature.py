@@ -62,6 +62,32 @@ def test_many_draws_give_the_exact_gauss_newton_diagonal() -> None:
     assert bool((error < 0.05 * exact).all()), "else this shows nothing"
 
 
+def test_nineteen_of_twenty_intervals_hold_the_true_curvature() -> None:
+    """200 stages of 12 updates each, on examples drawn anew: the exact curvature is that of all the data."""
+    generator = torch.Generator().manual_seed(0)
+    first, second = nn.Linear(4, 5), nn.Linear(5, 3)
+    data = torch.randn(4096, 4, generator=generator)
+    with torch.no_grad():
+        hidden = torch.tanh(first(data))
+        jacobian = second.weight.unsqueeze(0) * hidden.unsqueeze(1)
+        exact = 1000 * torch.einsum("nkc,nkl,nlc->nc", jacobian, fisher(second(hidden)), jacobian).mean(0)
+    held = []
+    for _ in range(200):
+        running = RunningCurvature(5)
+        assert bool(running.standard_error().isinf().all())
+        for _ in range(12):
+            x = data[torch.randint(4096, (64,), generator=generator)]
+            theta = torch.ones(64, 5, requires_grad=True)
+            squares = squared_slopes(Softmax(), second(torch.tanh(first(x)) * theta), None, [theta])
+            assert squares is not None
+            running.update(squares[0], 1000)
+        error = running.standard_error()
+        held.append((running.value() - exact).abs() < 1.96 * error)
+        assert bool((error < 0.3 * exact).all()), "else this shows nothing"
+    share = torch.stack(held).double().mean()
+    assert 0.92 < float(share) < 0.98
+
+
 def test_the_running_mean_weighs_updates_by_their_age() -> None:
     running = RunningCurvature(2)
     assert running.value().tolist() == [0, 0]

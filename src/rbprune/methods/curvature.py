@@ -29,23 +29,41 @@ TOLERANCE = 0.05
 
 
 class RunningCurvature(nn.Module):
-    """A running mean of the estimates, one for each channel; earlier updates count less and less."""
+    """A running mean of the estimates with its standard error, for each channel; earlier updates count less and less.
+
+    With weights w_k of the updates, summing to 1, the mean of the batch means m_k has the variance sum w_k^2 var(m_k),
+    and var(m_k) is the variance between the examples of a batch over their number: examples are drawn independently.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.running: Tensor
         self.register_buffer("running", torch.zeros(channels))
+        self.variance: Tensor
+        self.register_buffer("variance", torch.zeros(channels))
         self.updates = 0
 
     def update(self, squares: Tensor, dataset_size: int) -> None:
         """Take in the estimates of every example of a batch: [examples, channels]."""
         # every process saw other examples, and all must come to the same rates
         self.running.lerp_(dataset_size * processes.mean(squares.mean(0)), 1 - MEMORY)
+        if len(squares) > 1:
+            examples = len(squares) * processes.world()
+            spread = dataset_size**2 * processes.mean(squares.var(0)) / examples
+            self.variance.lerp_(spread, 1 - MEMORY)
         self.updates += 1
 
     def value(self) -> Tensor:
         """A, for the whole training set; 0 before the first update, and where noise made it less than nothing."""
         return self.running.clamp_min(0) / (1 - MEMORY**self.updates) if self.updates else self.running
+
+    def standard_error(self) -> Tensor:
+        """Of ``value``, as far as the choice of examples and of random directions goes; infinite before any update."""
+        if not self.updates:
+            return torch.full_like(self.variance, torch.inf)
+        total = 1 - MEMORY**self.updates
+        squared_weights = (1 - MEMORY) ** 2 * (1 - MEMORY ** (2 * self.updates)) / (1 - MEMORY**2) / total**2
+        return (squared_weights * self.variance / total).sqrt()
 
     def get_extra_state(self) -> Tensor:
         """How many updates there were, kept out of the device's memory: a step must not wait for it."""
