@@ -64,7 +64,7 @@ def measure(
     plain_model = models.build(name).to(memory_format=layout)  # type: ignore[call-overload]
     noisy_model = models.build(name).to(memory_format=layout)  # type: ignore[call-overload]
     method = "rbp" if sites else "rrbp"
-    pruner = Pruner(noisy_model, x[:2], dataset_size=50_000, method=method, only=sites)
+    pruner = Pruner(noisy_model, x[:2], dataset_size=50_000, method=method, only=sites, rates="adam")
     steps = {"plain": stepper(plain_model, x, y, fast, None, 0), "noise": stepper(noisy_model, x, y, fast, pruner, 0)}
     times: dict[str, list[float]] = {kind: [] for kind in steps}
     for number in range(rounds + 2):

@@ -50,13 +50,15 @@ def main() -> None:
             loss.backward()
             optimizer.step()
 
-    pruner = rbprune.Pruner(model, images[:2], dataset_size=len(images), price=rbprune.Price(nats=20), rates="adam")
+    pruner = rbprune.Pruner(
+        model, images[:2], dataset_size=len(images), loss_fn=negative_log_likelihood, price=rbprune.Price(nats=20)
+    )
     dense = pruner.graph.macs()
     for stage in pruner:
-        optimizer = torch.optim.Adam(stage.param_groups(lr=1e-3, rate_lr=3e-2))
+        optimizer = torch.optim.Adam(stage.param_groups(lr=1e-3))
         for _ in range(10):
             for x, y in batches(images, targets):
-                loss = negative_log_likelihood(model(x), y) + stage.kl()  # already divided by dataset_size
+                loss = negative_log_likelihood(model(x), y) + stage.kl(y)  # already divided by dataset_size
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
