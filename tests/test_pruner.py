@@ -20,6 +20,7 @@ from rbprune.methods.rbp import DiracStage
 from rbprune.runs.build import make_runner
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.recipe import load_recipe
+from rbprune.settings.sections import STAGE_STEPS
 from rbprune.train.runner import Runner
 from tests.networks import pruner, stripes, tiny_cnn, train_stage
 
@@ -96,7 +97,9 @@ def test_whoever_says_nothing_gets_the_same_settings_everywhere(
     batches = [(example, torch.zeros(2, dtype=torch.long))]
     call = rbprune.prune(copy.deepcopy(model), batches, example_inputs=example, console=Console(quiet=True)).config
     loop = Pruner(model, example, dataset_size=2, loss_fn=F.cross_entropy).settings
-    assert call.prune == run.prune
+    assert run.prune.epochs is not None and call.prune.epochs == STAGE_STEPS, "one step makes an epoch here"
+    assert run.prune.epochs * (6000 // run.prune.batch_size) == pytest.approx(STAGE_STEPS), "steps count, not epochs"
+    assert call.prune.changed(epochs=0) == run.prune.changed(epochs=0)
     assert (call.finetune, call.budget, call.seed, call.runtime) == (run.finetune, run.budget, run.seed, run.runtime)
     assert {name: getattr(loop, name) for name in DECIDED} == {name: getattr(run.prune, name) for name in DECIDED}
     assert (loop.price, loop.rates, loop.rate_lr, loop.ratio) == (Price(nats_per_example=2), "fixed-point", 0.05, None)

@@ -129,3 +129,8 @@ def test_a_reason_holds_kind_text_and_place() -> None:
     assert graph.frozen["a"].text == "getitem selects channels by position"
     assert str(graph.frozen["a"].place).rpartition(":")[0] == __file__
     assert graph.frozen["b"] == Reason(Kind.OUTPUT, "the network's output")
+
+
+def test_a_layer_of_one_channel_is_not_said_to_be_bound() -> None:
+    graph = trace(nn.Sequential(nn.Conv2d(1, 1, 3), nn.ReLU(), nn.Conv2d(1, 2, 3)), torch.zeros(1, 1, 8, 8))
+    assert str(graph.frozen["0"]) == "it has one channel, and at least one must stay"

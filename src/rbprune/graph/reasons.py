@@ -36,6 +36,8 @@ class Kind(Enum):
     """The user asked for it, by ``keep=``."""
     OUTPUT = auto()
     """The channel is an output of the network."""
+    SINGLE = auto()
+    """The layer has one channel, and at least one must stay."""
     BOUND = auto()
     """All channels of the layer must live or die together, so none can go alone."""
     MIXES_CHANNELS = auto()

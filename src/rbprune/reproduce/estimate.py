@@ -116,7 +116,7 @@ def _phases(settings: Settings, pruner: Pruner, size: int, pretrained: bool) -> 
         )
     method, steps = pruner.method.stage, -(-size // prune.batch_size)
     epoch = epoch_cost(1, taught=prune.distill > 0, overhead=method.step_overhead(pruner.settings))
-    epochs = stages * stage_epochs(prune.epochs, stages, budget, epoch)
+    epochs = stages * stage_epochs(prune.with_epochs(steps).length, stages, budget, epoch)
     looks = observation_cost(method, prune.observe, steps)
     if any(isinstance(module, _BatchNorm) for module in pruner.model.modules()):
         looks += forward_cost(settings.runtime.recalibrate, steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -33,10 +33,14 @@ class DataSettings(Section):
     """What to do about an image that cannot be decoded: stop and name it, or leave it out of its batch."""
 
 
+STAGE_STEPS = 200
+"""Steps of a stage: rates that go a twentieth of their way in each are at their end, and the curvature is known."""
+
+
 class OptimSettings(Section):
     """How weights are trained in one phase."""
 
-    epochs: float = Field(ge=0)
+    epochs: float | None = Field(None, ge=0)
     batch_size: int = Field(128, ge=1)
     optimizer: Literal["sgd", "adam"] = "sgd"
     lr: float = Field(gt=0)
@@ -47,16 +51,26 @@ class OptimSettings(Section):
     step_epochs: float = Field(3, gt=0)
     step_factor: float = Field(0.5, gt=0, le=1)
 
+    @property
+    def length(self) -> float:
+        """``epochs``, once they are decided."""
+        assert self.epochs is not None, "PruneSettings.with_epochs decides it"
+        return self.epochs
+
 
 class PretrainSettings(OptimSettings):
     """Training of the dense network: before pruning where no weights are given; by ``rbprune train`` always, from the
     weights if there are some."""
 
+    epochs: float = Field(ge=0)
+
 
 class PruneSettings(OptimSettings, PruningSettings):
     """Inference of the rates; ``epochs`` and the learning-rate schedule are those of one stage."""
 
-    epochs: float = Field(2, ge=0)
+    epochs: float | None = Field(None, ge=0)
+    """How long a stage lasts at most; by default ``STAGE_STEPS`` steps, which are many passes over a small data set and
+    a part of one over a large one."""
     optimizer: Literal["sgd", "adam"] = "adam"
     lr: float = Field(1e-3, gt=0)
     settle: float = Field(0.01, ge=0)
@@ -65,6 +79,10 @@ class PruneSettings(OptimSettings, PruningSettings):
     """Training batches that a method looks at before it judges, where it does."""
     distill: float = Field(0.0, ge=0, le=1)
     """Share of the loss that asks to agree with the dense network."""
+
+    def with_epochs(self, steps: int) -> Self:
+        """The same settings with the length of a stage in epochs of so many steps, where it was left open."""
+        return self if self.epochs is not None else self.model_copy(update={"epochs": STAGE_STEPS / steps})
 
 
 class FinetuneSettings(OptimSettings):

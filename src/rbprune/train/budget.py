@@ -99,8 +99,8 @@ class Account:
             return self.state.finetune_epochs
         if phase.kind == "prune" and budget is not None:
             most = epoch_cost(1, taught=phase.distill > 0, overhead=self._overhead(phase))
-            return stage_epochs(phase.optim.epochs, len(self.pruner), budget, most)
-        return phase.optim.epochs
+            return stage_epochs(phase.optim.length, len(self.pruner), budget, most)
+        return phase.optim.length
 
     def _overhead(self, phase: Phase) -> float:
         return self.pruner.method.stage.step_overhead(self.pruner.settings) if phase.kind == "prune" else 0.0

@@ -95,7 +95,7 @@ class PhaseRun:
     ) -> None:
         self.phase, self.engine, self.model, self.stream, self.loss_fn = phase, engine, model, stream, loss_fn
         self.seed, self.stage, self.teacher = seed, stage, teacher
-        self.steps = round((phase.optim.epochs if epochs is None else epochs) * stream.steps)
+        self.steps = round((phase.optim.length if epochs is None else epochs) * stream.steps)
         self.step = 0
         self.meter = LossMeter(engine.fabric.device)
         self.over = self.steps == 0

@@ -63,8 +63,10 @@ class Runner:
             raise ModelError("no parameter of the model can be trained: all have requires_grad=False")
         if files is not None:
             check_state(model)
-        self.dataset_size = data.train(prune.batch_size).size
-        self.pruner = Pruner(model, example_inputs, dataset_size=self.dataset_size, loss_fn=loss_fn, settings=prune)
+        stream = data.train(prune.batch_size)
+        self.dataset_size = stream.size
+        prune = prune.with_epochs(stream.steps)
+        self.pruner = Pruner(model, example_inputs, dataset_size=stream.size, loss_fn=loss_fn, settings=prune)
         self.settings = settings = settings.model_copy(update={"prune": self.pruner.settings})  # with all decided
         self.graph = self.pruner.graph
         self.dense = {name: cost.total(self.graph) for name, cost in COSTS.items()}

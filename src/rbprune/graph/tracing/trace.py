@@ -140,7 +140,9 @@ def _why_frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason
             reason = next((reasons[i] for i in axis.ids.tolist() if i in reasons), None)
             if reason is None and bool((axis.ids == FROZEN).any()):
                 reason = Reason(Kind.MEETS_FIXED, "it carries channels that cannot be removed")
-            if reason is None and owner not in covered:
+            if reason is None and owner not in covered and len(axis.ids) == 1:
+                reason = Reason(Kind.SINGLE, "it has one channel, and at least one must stay")
+            elif reason is None and owner not in covered:
                 reason = _bound_by(next((bonds[i] for i in axis.ids.tolist() if i in bonds), None))
             if reason is not None:
                 frozen[owner] = reason
