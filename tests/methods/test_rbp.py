@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from rbprune import Price, Pruner, models, trace
 from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
+from rbprune.methods import PruningSettings
 from rbprune.methods.curvature import MEMORY
 from rbprune.methods.rbp import DiracStage
 from tests.networks import pruner, stage_context, stage_of, stripes, tiny_cnn, train_stage
@@ -175,3 +176,9 @@ def test_the_weight_of_the_divergence_is_a_price(rates: str) -> None:
         stage.factors.curvature.updates += 1
         stage.after_step()
     torch.testing.assert_close(half.factors.rate, one.factors.rate)
+
+
+def test_what_the_curvature_takes_of_a_step_follows_from_the_way_to_the_rates() -> None:
+    """A backward pass to the factors is a third of a step at most, in every second one; any loss needs two of them."""
+    shares = [DiracStage.step_overhead(PruningSettings(rates=rates)) for rates in ("adam", "fixed-point", "auto")]
+    assert shares == pytest.approx([0, 1 / 6, 1 / 3])
