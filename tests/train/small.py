@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import nn
 
+from rbprune.pruner import Loss
 from rbprune.settings.recipe import build_settings, merge
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
@@ -46,6 +47,7 @@ def small_runner(
     count: int = BATCH * STEPS,
     files: RunFiles | None = None,
     console: Console | None = None,
+    loss_fn: Loss = F.cross_entropy,
     **parts: Any,
 ) -> Runner:
     """A runner of ``small_settings`` on a network that is always the same; ``parts`` are those of ``RunData``."""
@@ -55,7 +57,7 @@ def small_runner(
     model = tiny_cnn() if model is None else model
     console = console or Console(file=io.StringIO(), width=200)
     example = torch.zeros(2, 1, 8, 8)
-    return Runner(small_settings(tables), model, example, data, F.cross_entropy, files=files, console=console)
+    return Runner(small_settings(tables), model, example, data, loss_fn, files=files, console=console)
 
 
 def run_until(runner: Runner, steps: int) -> None:

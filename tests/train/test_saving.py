@@ -6,13 +6,16 @@ import json
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from rbprune.bayes.likelihood import Location
 from rbprune.data.source import Skipped
 from rbprune.errors import CheckpointError
 from rbprune.train.checkpoint import Checkpoint
 from rbprune.train.runner import Runner
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
-from tests.train.small import BATCH, small_runner
+from rbprune.train.stream import LoaderStream
+from tests.train.small import BATCH, small_runner, small_stream
 
 TEACH = {"finetune": {"distill": 0.5}}
 
@@ -94,3 +97,40 @@ def test_what_was_left_out_and_not_yet_told_will_be_told() -> None:
     fresh = small_runner(TEACH, skipped=skipped)
     restore_checkpoint(fresh, checkpoint)
     assert skipped.names == {"a.png"}
+
+
+class ErrorStream(LoaderStream):
+    """Numbers in place of classes, so that plain ``F.mse_loss`` is the loss."""
+
+    def __init__(self) -> None:
+        plain = small_stream()
+        super().__init__([(x, F.one_hot(y, 3).float()) for x, y in plain.epoch(0)], plain.size)
+
+
+def test_what_errors_are_worth_is_that_of_the_dense_network_also_after_a_resume() -> None:
+    def runner() -> Runner:
+        stream = ErrorStream()
+        return small_runner(
+            {"prune": {"price": {"nats": 2}}}, loss_fn=F.mse_loss, train=lambda size: stream, val=stream
+        )
+
+    whole = runner()
+    found: list[Checkpoint] = []
+
+    def between_steps(signals: object) -> None:
+        if whole.state.phase == 1 and not found:
+            taken = take_checkpoint(whole)
+            tensors = {name: tensor.clone() for name, tensor in taken.tensors.items()}
+            found.append(Checkpoint(tensors, json.loads(json.dumps(taken.values))))
+
+    whole._between_steps = between_steps  # type: ignore[method-assign]
+    whole.run()
+    assert isinstance(whole.pruner.likelihood, Location)
+    resumed = runner()
+    resumed.restore(found[0], "checkpoint", [])
+    assert isinstance(resumed.pruner.likelihood, Location)
+    assert resumed.pruner.likelihood.sums.tolist() == whole.state.error_sums
+    resumed.run()
+    assert resumed.pruner.likelihood.sums.tolist() == whole.state.error_sums, "measured once, on the dense network"
+    ended = whole.model.state_dict()
+    assert all(torch.equal(ended[name], tensor) for name, tensor in resumed.model.state_dict().items())

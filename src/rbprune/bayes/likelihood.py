@@ -93,6 +93,8 @@ class Location:
         self.loss_fn = loss_fn
         self.sums = torch.zeros(3, dtype=torch.float64)
         """Batches, and the sums over them of the means of e rho'(e) and rho'(e)^2."""
+        self.is_measured = False
+        """Whether the scale is known; until then every batch with targets is taken in, up to ``PASSES``."""
 
     def measure(self, outputs: Tensor, targets: Tensor) -> None:
         """Take a batch of the trained network into the scale."""
@@ -115,8 +117,9 @@ class Location:
 
     def direction(self, outputs: Tensor, targets: Tensor | None) -> Tensor:
         """v = sqrt(information) xi with xi ~ N(0, 1)."""
-        if targets is not None and float(self.sums[0]) < self.PASSES:
+        if targets is not None and not self.is_measured:
             self.measure(outputs, targets)
+            self.is_measured = float(self.sums[0]) >= self.PASSES
         return self.information**0.5 * torch.randn_like(outputs.detach().float())
 
     def loss_per_nat(self, outputs: Tensor) -> float:

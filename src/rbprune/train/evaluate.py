@@ -67,4 +67,5 @@ def measure_errors(engine: Engine, model: nn.Module, stream: Stream, likelihood:
         for inputs, targets in islice(filled(stream.epoch(0)), likelihood.PASSES):
             likelihood.measure(call(model, engine.put(inputs)), engine.put(targets))
             batches += 1
+    likelihood.is_measured = True
     return batches
