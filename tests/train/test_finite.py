@@ -49,11 +49,19 @@ def phase_run(stage: Any, model: Any) -> PhaseRun:
     return run
 
 
-@pytest.mark.parametrize("rates", ["adam", "fixed-point", None])
-def test_a_training_step_reads_no_number(rates: str | None) -> None:
-    model, stage = tiny_cnn(8), None
+def any_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("rates", "loss_fn"),
+    [("adam", None), ("fixed-point", None), ("fixed-point", F.cross_entropy), ("auto", any_loss), (None, None)],
+)
+def test_a_training_step_reads_no_number(rates: str | None, loss_fn: Any) -> None:
+    model, stage, example = tiny_cnn(8), None, torch.zeros(2, 1, 8, 8)
     if rates is not None:
-        stage = Pruner(model, torch.zeros(2, 1, 8, 8), dataset_size=128, price=Price(nats=20), rates=rates).stage(0)
+        price = Price(nats=20)
+        stage = Pruner(model, example, dataset_size=128, loss_fn=loss_fn, price=price, rates=rates).stage(0)
     run = phase_run(stage, model)
     steps = run.run_epoch()
     next(steps)  # the first makes sure that the loss is one whose curvature is known

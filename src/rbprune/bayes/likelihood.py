@@ -132,6 +132,8 @@ class SecondDerivative:
 
     def __init__(self, loss_fn: Callable[[Any, Any], Tensor]) -> None:
         self.loss_fn = loss_fn
+        self.is_curved: bool | None = None
+        """Whether the second derivative is anywhere other than 0; found out once, since it reads from the device."""
 
     def pair(self, outputs: Any, targets: Any, examples: int) -> tuple[list[Tensor], list[Tensor]] | None:
         """xi of random signs and B R xi, for each tensor of the outputs; None where the loss has no curvature."""
@@ -150,7 +152,9 @@ class SecondDerivative:
             product = torch.stack([(slope * x).sum() for slope, x in used]).sum()
             found = torch.autograd.grad(product, tensors, allow_unused=True)
         curved = [torch.zeros_like(z) if r is None else examples * r for r, z in zip(found, tensors, strict=True)]
-        return None if not any(bool(r.any()) for r in curved) else (xi, curved)
+        if self.is_curved is None:
+            self.is_curved = any(bool(r.any()) for r in curved)
+        return (xi, curved) if self.is_curved else None
 
 
 def _differentiable(value: Any) -> bool:
@@ -162,6 +166,8 @@ Likelihood = Softmax | Bernoulli | Location | SecondDerivative
 
 _LOCATIONS = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss)
 _LOCATION_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
+_OPTIONS = ("reduction", "weight", "pos_weight", "ignore_index", "label_smoothing")
+"""Settings of torch's loss modules that change what a loss says about outputs."""
 
 
 def likelihood_of(loss_fn: Callable[[Any, Any], Tensor]) -> Likelihood:
@@ -187,6 +193,3 @@ def likelihood_of(loss_fn: Callable[[Any, Any], Tensor]) -> Likelihood:
     if any(function is known for known in _LOCATIONS) or type(function) in _LOCATION_MODULES:
         return SecondDerivative(loss_fn) if "weight" in options else Location(loss_fn)
     return SecondDerivative(loss_fn)
-
-
-_OPTIONS = ("reduction", "weight", "pos_weight", "ignore_index", "label_smoothing")

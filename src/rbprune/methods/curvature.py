@@ -58,7 +58,7 @@ class RunningCurvature(nn.Module):
         return self.running.clamp_min(0) / (1 - MEMORY**self.updates) if self.updates else self.running
 
     def standard_error(self) -> Tensor:
-        """Of ``value``, as far as the choice of examples and of random directions goes; infinite before any update."""
+        """The error of ``value`` that the choice of examples and directions leaves; infinite before any update."""
         if not self.updates:
             return torch.full_like(self.variance, torch.inf)
         total = 1 - MEMORY**self.updates
@@ -81,9 +81,7 @@ def squared_slopes(likelihood: Likelihood, outputs: Any, targets: Any, thetas: l
         pair = likelihood.pair(outputs, targets, len(thetas[0]))
         if pair is None:
             return None
-        once, twice = (
-            _slopes(leaves, thetas, [v.to(z.dtype) for v, z in zip(part, leaves, strict=True)]) for part in pair
-        )
+        once, twice = (_slopes(leaves, thetas, directions) for directions in pair)
         return [a.float() * b.float() for a, b in zip(once, twice, strict=True)]
     return [s.float().square() for s in _slopes([outputs], thetas, [likelihood.direction(outputs, targets)])]
 

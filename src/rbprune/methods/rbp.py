@@ -201,7 +201,8 @@ class DiracStage(GateStage):
         what = f"{why}, so that its curvature is not known"
         if self.settings.rates == "fixed-point" or self.search is not None:
             self.abandon()
-            raise ConfigError(f"{what}, and rates by their fixed point need it; set rates='adam'")
+            ratio = "" if self.search is None else "leave out the ratio and "
+            raise ConfigError(f"{what}, and rates by their fixed point need it; {ratio}set rates='adam'")
         self.fixed_point = False
         self.tell(f"{what}: the rates are found by Adam; say rates='adam' to choose that yourself")
 
