@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from rbprune.bayes.likelihood import Likelihood, SecondDerivative, Softmax, likelihood_of
+from rbprune.bayes.likelihood import Likelihood, Location, SecondDerivative, Softmax, likelihood_of
 from rbprune.errors import ConfigError, nearest
 from rbprune.graph import ChannelGraph, Plan, trace
 from rbprune.methods import PruningSettings, Stage, StageContext, find_method, schedule_sites
 from rbprune.methods.cost_target import equal_shares
 from rbprune.methods.curvature import check_outputs
-from rbprune.methods.price import default_price
+from rbprune.methods.loss_check import LossCheck
+from rbprune.methods.price import ChannelPrices, DefaultPrice
 from rbprune.methods.registry import Method
 from rbprune.methods.settings import Target
 from rbprune.utils.inputs import call
@@ -26,6 +28,21 @@ from rbprune.utils.modes import evaluating
 
 Loss = Callable[[Any, Any], Tensor]
 """``loss_fn(outputs, targets)``: a mean negative log-likelihood."""
+
+
+MAX_RISE_SHARE = 0.1
+"""The part of what the dense network explains by which its loss may rise in cuts, by default."""
+UNKNOWN_CLASSES = 10
+"""A network whose outputs say nothing about their number is priced, until it is looked at, as if it told so many."""
+
+
+@dataclass(frozen=True)
+class DenseMeasures:
+    """What was measured of the dense network, in nats per example."""
+
+    loss: float
+    explained: float | None
+    """How much it explains; None where that cannot be said."""
 
 
 class Pruner:
@@ -81,19 +98,84 @@ class Pruner:
         """The sites of each stage, by name."""
         self.likelihood: Likelihood | None = None if loss_fn is None else likelihood_of(loss_fn)
         """What the loss is a likelihood of, where it is known."""
+        self.loss_fn = loss_fn
         classes = self._count_classes(example_inputs)
         self.settings = _decided(settings, self.method, classes, self.likelihood)
-        """The settings with what was left open decided for this network."""
-        assert self.settings.price is not None
+        """The settings with what was left open decided for this network; the price only where it was measured."""
         self.dense: nn.Module | None = None
         """A copy of the network before any cut, for methods that compare with it."""
+        self.dense_measures: DenseMeasures | None = None
+        """What ``measure`` found."""
+        self._default_price = DefaultPrice.of(self.graph, dataset_size)
+        price = self.settings.price or self._default_price.price(math.log(classes or UNKNOWN_CLASSES))
         self._context = StageContext(
             dataset_size,
-            self.settings.price.resolve(self.graph, dataset_size),
+            price.resolve(self.graph, dataset_size),
             self.settings,
             *self._target_and_shares(),
             self.likelihood,
         )
+        self._price_is_open = self.settings.price is None
+        if self._price_is_open:
+            self._context = replace(self._context, scaled_prices=self._set_price)
+
+    def measure(self, batches: Iterable[tuple[Any, Any]], found: DenseMeasures | None = None) -> DenseMeasures:
+        """Look at the dense network on some training batches of (inputs, targets), before the first stage.
+
+        The price, where it was left open, then follows what the network explains. Every cut is measured on the same
+        batches, and taken back to what ``max_rise`` affords. ``found`` is what an earlier look found, so that only the
+        batches have to be given again.
+        """
+        if self.loss_fn is None or self.likelihood is None:
+            raise ConfigError("Pruner.measure needs the loss: give loss_fn to the Pruner")
+        check = LossCheck(list(batches), self.loss_fn, self.likelihood)
+        if not check.batches:
+            raise ConfigError("Pruner.measure needs at least one batch of (inputs, targets)")
+        if found is None:
+            self._measure_errors(check)
+            found = DenseMeasures(*check.look(self.model))
+        self._context = replace(self._context, check=check)
+        self._take(found)
+        return found
+
+    def _take(self, found: DenseMeasures) -> None:
+        """Let the price, where it was left open, and the limit of a cut follow what was measured."""
+        self.dense_measures = found
+        if self._price_is_open and found.explained is not None:
+            self._set_price(found.explained)
+        allowed = self._allowed_rise(found.explained)
+        self._context = replace(self._context, limit=found.loss + allowed, allowed=allowed)
+
+    def _look_again(self) -> None:
+        """A network that was hardly trained explains more with every stage: it is judged by what it explains now."""
+        before, check = self.dense_measures, self._context.check
+        if before is not None and before.explained is not None and check is not None:
+            _, explained = check.look(self.model)
+            self._take(replace(before, explained=max(before.explained, explained or 0.0)))
+
+    def _measure_errors(self, check: LossCheck) -> None:
+        """Let the errors of the trained network say how many nats they are worth, where the loss is one of errors."""
+        if isinstance(self.likelihood, Location) and not self.likelihood.is_measured:
+            with evaluating(self.model), torch.no_grad():
+                for inputs, targets in check.batches:
+                    self.likelihood.measure(call(self.model, inputs), targets)
+            self.likelihood.is_measured = True
+
+    def _allowed_rise(self, explained: float | None) -> float:
+        """How far above the loss of the dense network a cut may lead, in nats per example."""
+        if self.settings.max_rise is not None:
+            return self.settings.max_rise
+        if self.settings.ratio is not None or explained is None:
+            return math.inf
+        return MAX_RISE_SHARE * explained
+
+    def _set_price(self, explained: float) -> ChannelPrices:
+        """Set the price that was left open, for a network that explains so much; returns what it comes to."""
+        price = self._default_price.price(explained)
+        self.settings = self.settings.model_copy(update={"price": price})
+        prices = self._default_price.resolve(price)
+        self._context = replace(self._context, prices=prices, settings=self.settings, scaled_prices=None)
+        return prices
 
     def _count_classes(self, example_inputs: Any) -> int | None:
         """How many classes there are, where the outputs are their scores or, without a loss, look like it."""
@@ -150,17 +232,32 @@ class Pruner:
                 )
             stage.finish()
 
-    def stage(self, number: int, *, remember: bool = True) -> Stage:
+    def stage(self, number: int, *, remember: bool = True, look: bool = True) -> Stage:
         """Begin one stage: its noise is on the model until ``finish``.
 
-        With ``remember`` it holds on to the last inputs, for the recalibration in ``finish``.
+        With ``remember`` it holds on to the last inputs, for the recalibration in ``finish``. Without ``look`` what
+        was measured last still holds: a stage that was interrupted goes on.
         """
+        if look and number:
+            self._look_again()
         if self.method.stage.needs_dense and self.dense is None and number == 0:
             self.dense = copy.deepcopy(self.model).requires_grad_(False)
         context = replace(self._context, dense=self.dense)
         if context.target is not None:
             context = replace(context, later=tuple(name for names in self.stages[number + 1 :] for name in names))
         return self.method.stage(self.graph, self.stages[number], context, remember=remember)
+
+    def rehearse(self) -> None:
+        """Begin the first stage and leave it: what a method refuses, it refuses before hours of training."""
+        if not len(self):
+            return
+        with torch.random.fork_rng(devices=[]):
+            stage = self.stage(0, remember=False)
+            try:
+                stage.penalty()
+            finally:
+                stage.abandon()
+        self.dense = None  # of a network that is not trained yet
 
     @property
     def plan(self) -> Plan:
@@ -171,19 +268,18 @@ class Pruner:
 def _decided(
     settings: PruningSettings, method: Method, classes: int | None, likelihood: Likelihood | None
 ) -> PruningSettings:
-    """The price and the way to the rates, where they were left open.
+    """The way to the rates, where it was left open.
 
     ``rates`` stays "auto" where only a stage can find out: the loss is not known but the outputs may be scores of
     classes, or it is known but for whether it has a second derivative.
     """
-    price = default_price(classes) if settings.price is None else settings.price
     rates = settings.rates
     if rates == "auto":
         if not method.stage.infers_rates or settings.noise == "batch" or (likelihood is None and classes is None):
             rates = "adam"
         elif likelihood is not None and not isinstance(likelihood, SecondDerivative):
             rates = "fixed-point"
-    decided = settings.model_copy(update={"rates": rates, "price": price})
+    decided = settings.model_copy(update={"rates": rates})
     return decided if rates == "auto" else decided.model_copy(update={"rate_lr": decided.step_size})
 
 

@@ -16,9 +16,10 @@ from rbprune.methods.curvature import (
     MEMORY,
     TOLERANCE,
     RunningCurvature,
+    Slopes,
     check_outputs,
+    curvature_slopes,
     distance_from_softmax,
-    squared_slopes,
 )
 
 DRAWS = 20_000
@@ -51,14 +52,14 @@ def test_many_draws_give_the_exact_gauss_newton_diagonal() -> None:
     exact = size * torch.einsum("nkc,nkl,nlc->nc", jacobian, fisher(outputs(ones, x)), jacobian).mean(0)
     theta = ones.expand(DRAWS * 6, 5).clone().requires_grad_(True)
     z = outputs(theta, x.repeat(DRAWS, 1))
-    found_squares = squared_slopes(Softmax(), z, None, [theta])
-    assert found_squares is not None
-    squares = found_squares[0].double()
+    found = curvature_slopes(Softmax(), z, None, [theta])
+    assert found is not None
+    squares = found[0].squares().double()
     estimate = RunningCurvature(5)
-    estimate.update(squares.float(), size)
-    found = estimate.value().double()
+    estimate.update(found[0], size)
+    value = estimate.value().double()
     error = size * squares.view(DRAWS, 6, 5).mean(1).std(0) / DRAWS**0.5
-    assert bool(((found - exact).abs() < 4 * error).all()), "four standard errors"
+    assert bool(((value - exact).abs() < 4 * error).all()), "four standard errors"
     assert bool((error < 0.05 * exact).all()), "else this shows nothing"
 
 
@@ -78,9 +79,9 @@ def test_nineteen_of_twenty_intervals_hold_the_true_curvature() -> None:
         for _ in range(12):
             x = data[torch.randint(4096, (64,), generator=generator)]
             theta = torch.ones(64, 5, requires_grad=True)
-            squares = squared_slopes(Softmax(), second(torch.tanh(first(x)) * theta), None, [theta])
-            assert squares is not None
-            running.update(squares[0], 1000)
+            slopes = curvature_slopes(Softmax(), second(torch.tanh(first(x)) * theta), None, [theta])
+            assert slopes is not None
+            running.update(slopes[0], 1000)
         error = running.standard_error()
         held.append((running.value() - exact).abs() < 1.96 * error)
         assert bool((error < 0.3 * exact).all()), "else this shows nothing"
@@ -94,7 +95,7 @@ def test_the_running_mean_weighs_updates_by_their_age() -> None:
     squares = []
     for number in range(5):
         slopes = torch.randn(3, 2, generator=torch.Generator().manual_seed(number))
-        running.update(slopes.square(), 7)
+        running.update(Slopes(slopes, slopes), 7)
         squares.append(7 * slopes.square().mean(0))
         weights = torch.tensor([MEMORY**age for age in reversed(range(number + 1))])
         wanted = (weights.unsqueeze(1) * torch.stack(squares)).sum(0) / weights.sum()
@@ -103,9 +104,9 @@ def test_the_running_mean_weighs_updates_by_their_age() -> None:
 
 def test_a_restored_estimate_goes_on_as_the_old_one() -> None:
     old, new = RunningCurvature(2), RunningCurvature(2)
-    old.update(torch.randn(3, 2), 5)
+    old.update(Slopes(torch.randn(3, 2), torch.randn(3, 2)), 5)
     new.load_state_dict({name: value.clone() for name, value in old.state_dict().items()})
-    more = torch.randn(3, 2)
+    more = Slopes(torch.randn(3, 2), torch.randn(3, 2))
     for estimate in (old, new):
         estimate.update(more, 5)
     assert new.updates == 2
@@ -127,7 +128,7 @@ def test_a_loss_of_a_tensor_cannot_be_one_of_several() -> None:
 
 def test_an_estimate_that_noise_made_negative_counts_as_nothing() -> None:
     running = RunningCurvature(2)
-    running.update(torch.tensor([[-1.0, 2.0]]), 3)
+    running.update(Slopes(torch.tensor([[-1.0, 2.0]]), torch.ones(1, 2)), 3)
     assert running.value().tolist() == pytest.approx([0.0, 6.0])
 
 

@@ -119,7 +119,7 @@ def files_naming(setting: str) -> set[str]:
 @pytest.mark.parametrize(
     ("setting", "files"),
     [
-        ("rate_init", {"methods/settings.py", "methods/rbp.py"}),
+        ("rate_init", {"methods/settings.py", "methods/rate_stage.py"}),
         ("downsampling", {"methods/settings.py", "methods/registry.py"}),
         ("settle", {"settings/sections.py", "train/phase.py"}),
     ],

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rbprune import Price, Pruner
-from rbprune.methods.stage import GateStage
+from rbprune.methods.gate_stage import GateStage
 from tests.networks import relative_error, scramble, stage_of, tiny_cnn
 
 KEEP_ALL = {"ibp": 0.999, "sbp": 1e-9, "bmrs": 1e9, "bc": 1e9, "bc-gnj": 1e9, "dds": None}
@@ -47,7 +47,7 @@ def test_every_methods_factors_are_folded_as_evaluation_uses_them(method: str) -
 def test_the_cut_is_thresholding_the_noise() -> None:
     model = scramble(tiny_cnn())
     x = torch.randn(3, 1, 8, 8, dtype=torch.float64)
-    stage = stage_of(model, ["0", "4"], x)
+    stage = stage_of(model, ["0", "4"], x, threshold=0.5)
     with torch.no_grad():
         stage.factors.rate.uniform_(0.0, 1.0)
         drop = {name: (rate > 0.5).nonzero().flatten().tolist() for name, rate in stage.rates.items()}
@@ -62,7 +62,7 @@ def test_the_last_channel_is_spared_with_a_warning() -> None:
     model = tiny_cnn()
     stage = stage_of(model, ["0"], torch.zeros(1, 1, 8, 8))
     with torch.no_grad():
-        stage.factors.rate.copy_(torch.tensor([0.99, 0.98, 0.9, 0.97, 0.99, 0.99]))
+        stage.factors.rate.copy_(torch.tensor([0.99, 0.98, 0.93, 0.97, 0.99, 0.99]))
     with pytest.warns(UserWarning, match=r"every channel of '0' was redundant.*a lower prune\.price"):
         result = stage.finish(batches=[])
     assert result.guarded == ["0"]

@@ -27,7 +27,15 @@ def small_settings(tables: dict[str, Any] | None = None) -> Settings:
     base = {
         "model": {"name": "tiny", "weights": "given"},
         "data": {"name": "loader"},
-        "prune": {"epochs": 1, "rate_lr": 0.9, "price": {"nats": 0.1}, "only": ["0", "4"], "settle": 0},
+        "prune": {
+            "epochs": 1,
+            "rate_lr": 0.9,
+            "price": {"nats": 0.1},
+            "only": ["0", "4"],
+            "settle": 0,
+            "threshold": 0.5,
+            "max_rise": 100,
+        },
         "finetune": {"epochs": 1},
         "runtime": {"recalibrate": 3, "threads": 1},
     }

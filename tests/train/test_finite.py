@@ -42,7 +42,7 @@ class NumbersRead(TorchDispatchMode):
 def phase_run(stage: Any, model: Any) -> PhaseRun:
     images, labels = stripes(128)
     stream = LoaderStream([(images[i : i + 32], labels[i : i + 32]) for i in range(0, 128, 32)], 128)
-    optim = PretrainSettings(epochs=1, lr=1e-2) if stage is None else PruneSettings(epochs=1, optimizer="sgd", lr=1e-2)
+    optim = PretrainSettings(epochs=1, lr=1e-2) if stage is None else PruneSettings(epochs=3, optimizer="sgd", lr=1e-2)
     phase = Phase(0, "pretrain" if stage is None else "prune", optim, None if stage is None else 0)
     run = PhaseRun(phase, Engine(RuntimeSettings()), model, stream, F.cross_entropy, seed=0, stage=stage)
     run.meter = LossMeter(CPU, every=16)  # as on an accelerator

@@ -26,6 +26,8 @@ QUICK = (
     "prune.epochs=1",
     "prune.rate_lr=0.2",
     "prune.rates=fixed-point",
+    "prune.threshold=0.5",
+    "prune.max_rise=100",
     "prune.price={nats_per_example=0.02, nats=0.2}",
     "finetune.epochs=1",
     "runtime.checkpoint_seconds=1000",

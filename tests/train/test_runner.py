@@ -79,7 +79,7 @@ def test_the_rehearsal_draws_nothing_and_leaves_nothing() -> None:
     torch.manual_seed(5)
     wanted = torch.rand(3)
     torch.manual_seed(5)
-    runner._rehearse()
+    runner.pruner.rehearse()
     assert torch.equal(torch.rand(3), wanted)
     assert runner.pruner.dense is None, "a copy of a network that is not trained yet would be of no use"
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())

@@ -85,7 +85,7 @@ def test_what_a_stage_warns_of_is_told_to_the_journal_and_not_printed() -> None:
     assert current.stage is not None
     current.stage.tell = runner.journal.warn
     with torch.no_grad():
-        current.stage.factors.rate.fill_(0.9)  # type: ignore[attr-defined]
+        current.stage.factors.rate.fill_(0.95)  # type: ignore[attr-defined]
     result = finish(runner, current)
     warned = [event["message"] for event in runner.journal.events if event["event"] == "warning"]
     assert len(warned) == 1

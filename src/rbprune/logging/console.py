@@ -41,12 +41,26 @@ def stage_line(event: Mapping[str, Any]) -> str:
     for name, cost in COSTS.items():
         if as_number(event.get(f"{name}_ratio")) is not None:
             parts.append(f"{cost.label} {ratio(event[f'{name}_ratio'])}")
+    parts += _of_cut(event)
     if as_number(event.get("val_error")) is not None:
         metric = event.get("metric") or "error"
         parts.append(f"val {metric} {score(event['val_error'], metric)}")
     if as_number(event.get("seconds")) is not None:
         parts.append(f"({duration(event['seconds'])})")
     return "  ".join(parts).rstrip()
+
+
+def _of_cut(event: Mapping[str, Any]) -> list[str]:
+    """What a cut did to the loss, foretold and measured, in nats per example; and what was taken back.
+
+    >>> _of_cut({"forecast": 0.021, "measured": 0.026, "taken_back": 3})
+    ['forecast +0.021, measured +0.026 nats per example', '3 channels taken back']
+    """
+    known = {name: as_number(event.get(name)) for name in ("forecast", "measured")}
+    told = [f"{name} {value:+.2g}" for name, value in known.items() if value is not None]
+    parts = [f"{', '.join(told)} nats per example"] if told else []
+    back = as_number(event.get("taken_back"))
+    return [*parts, f"{back:.0f} channels taken back"] if back else parts
 
 
 def summary_table(summary: Mapping[str, Any], console: Console) -> None:

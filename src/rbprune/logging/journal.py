@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +17,8 @@ from rbprune.logging.console import stage_line
 from rbprune.logging.events import EventLog
 from rbprune.logging.progress import Progress
 from rbprune.logging.tensorboard import TensorBoard
-from rbprune.methods import StageResult
+from rbprune.methods import Price, StageResult
+from rbprune.methods.cut import CutReport
 from rbprune.settings.recipe import to_toml
 from rbprune.settings.sections import Settings
 from rbprune.utils.numbers import score
@@ -53,6 +55,10 @@ class StageRecord:
     seconds: float
     metric: str
     val_error: float | None
+    correction: float = 1.0
+    """What the forecast is multiplied by, learnt from the stages before."""
+    dense_loss: float | None = None
+    """The training loss of the dense network, in nats per example."""
 
 
 class Journal:
@@ -103,14 +109,18 @@ class Journal:
             layers=[asdict(layer) for layer in graph.layers()],
         )
 
-    def resumed(self, checkpoint: str) -> None:
-        """An interrupted run goes on."""
+    def resumed(self, checkpoint: str, *, damaged: Sequence[str] = ()) -> None:
+        """An interrupted run goes on; ``damaged`` tells of newer checkpoints that could not be read."""
+        for text in damaged:
+            self.warn(text)
         self.log.write("resume", checkpoint=checkpoint)
         self.say(f"resuming from {checkpoint}")
 
-    def dense(self, error: float | None) -> None:
-        """The dense network is ready to be pruned."""
-        self.log.write("dense", error_before=error)
+    def dense(self, error: float | None, loss: float | None, explained: float | None, price: Price | None) -> None:
+        """The dense network is ready to be pruned: its error, its training loss and what it explains, in nats per
+        example, and the price that follows from it where none was given."""
+        shown = None if price is None else price.model_dump(exclude_none=True)
+        self.log.write("dense", error_before=error, loss=loss, explained=explained, price=shown)
 
     def epoch(self, record: EpochRecord) -> None:
         """An epoch is over."""
@@ -141,6 +151,7 @@ class Journal:
             settled=record.settled,
             guarded=result.guarded,
             notes=result.notes,
+            **_of_cut(result.cut, record),
             **costs,
             **{f"{name}_ratio": dense[name] / now for name, now in costs.items()},
             val_error=record.val_error,
@@ -153,6 +164,20 @@ class Journal:
     def done(self, summary: dict[str, Any], graph: ChannelGraph) -> None:
         """The run is complete."""
         self.log.write("done", summary=summary, layers=[asdict(layer) for layer in graph.layers()])
+
+
+def _of_cut(cut: CutReport, record: StageRecord) -> dict[str, Any]:
+    """What a stage's event says of the loss, in nats per example; ``rise`` is since the dense network."""
+    rise = None if cut.loss is None or record.dense_loss is None else cut.loss - record.dense_loss
+    return {
+        "forecast": None if cut.forecast is None else cut.forecast * record.correction,
+        "correction": record.correction,
+        "measured": cut.measured,
+        "measured_error": cut.error,
+        "rise": rise,
+        "taken_back": cut.asked - cut.gone,
+        "restored": cut.restored,
+    }
 
 
 def versions() -> dict[str, str]:

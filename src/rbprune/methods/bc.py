@@ -19,8 +19,8 @@ from rbprune.bayes import horseshoe, jeffreys
 from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph
 from rbprune.methods.channel_factor import ChannelFactor
+from rbprune.methods.gate_stage import GateStage
 from rbprune.methods.settings import StageContext
-from rbprune.methods.stage import GateStage
 from rbprune.methods.verdict import Verdict
 
 _CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}

@@ -9,7 +9,7 @@ for which loss: ``bayes/likelihood.py``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +19,13 @@ from rbprune.bayes.likelihood import Likelihood, SecondDerivative, Softmax
 from rbprune.errors import ConfigError
 from rbprune.utils import processes
 
-MEMORY, EVERY = 0.95, 2
+MEMORY, EVERY = 0.9, 5
 """How much of the running mean an update leaves, and after how many steps there is one."""
 OVERHEAD = 1 / 3 / EVERY
 """What the updates add to a training step, as a part of it: each is at most a third of a step, a backward pass to the
 factors and not to the weights."""
+MOST_CROSS = 4096
+"""Up to so many channels in a stage the products of all pairs of slopes are kept."""
 TOLERANCE = 0.05
 """How far the slopes of a softmax loss may be from summing to 0, as a part of their size; rounding explains that."""
 
@@ -33,29 +35,45 @@ class RunningCurvature(nn.Module):
 
     With weights w_k of the updates, summing to 1, the mean of the batch means m_k has the variance sum w_k^2 var(m_k),
     and var(m_k) is the variance between the examples of a batch over their number: examples are drawn independently.
+    With ``cross`` the mean of a_i b_j is kept for every pair of channels, of which the curvature is the diagonal: what
+    a change d of all factors costs is d^T H d / 2.
     """
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, *, cross: bool = False) -> None:
         super().__init__()
         self.running: Tensor
         self.register_buffer("running", torch.zeros(channels))
         self.variance: Tensor
         self.register_buffer("variance", torch.zeros(channels))
+        self.products: Tensor | None
+        self.register_buffer("products", torch.zeros(channels, channels) if cross and channels <= MOST_CROSS else None)
         self.updates = 0
 
-    def update(self, squares: Tensor, dataset_size: int) -> None:
-        """Take in the estimates of every example of a batch: [examples, channels]."""
+    def update(self, slopes: Slopes, dataset_size: int) -> None:
+        """Take in the slopes of every example of a batch."""
+        squares, examples = slopes.squares(), len(slopes.left)
         # every process saw other examples, and all must come to the same rates
         self.running.lerp_(dataset_size * processes.mean(squares.mean(0)), 1 - MEMORY)
-        if len(squares) > 1:
-            examples = len(squares) * processes.world()
-            spread = dataset_size**2 * processes.mean(squares.var(0)) / examples
+        if examples > 1:
+            spread = dataset_size**2 * processes.mean(squares.var(0)) / (examples * processes.world())
             self.variance.lerp_(spread, 1 - MEMORY)
+        if self.products is not None:
+            products = slopes.left.T @ slopes.right / examples
+            self.products.lerp_(dataset_size * processes.mean(products), 1 - MEMORY)
         self.updates += 1
 
     def value(self) -> Tensor:
         """A, for the whole training set; 0 before the first update, and where noise made it less than nothing."""
         return self.running.clamp_min(0) / (1 - MEMORY**self.updates) if self.updates else self.running
+
+    def cost(self, change: Tensor) -> float:
+        """d^T H d / 2 for a change d of the factors, in nats over the training set; at most ``MOST_CROSS`` channels
+        have their cross terms, more are taken as independent."""
+        if not self.updates:
+            return 0.0
+        products = self.products
+        total = (change.square() * self.running).sum() if products is None else change @ products @ change
+        return max(0.0, float(total) / 2 / (1 - MEMORY**self.updates))
 
     def standard_error(self) -> Tensor:
         """The error of ``value`` that the choice of examples and directions leaves; infinite before any update."""
@@ -74,16 +92,31 @@ class RunningCurvature(nn.Module):
         self.updates = int(state)
 
 
-def squared_slopes(likelihood: Likelihood, outputs: Any, targets: Any, thetas: list[Tensor]) -> list[Tensor] | None:
-    """For each theta, [examples, channels], an estimate of diag(J^T R J) of each example; None where there is no R."""
+class Slopes(NamedTuple):
+    """Two slopes of the outputs in theta for each example, [examples, channels]: E[left right^T] is J^T R J.
+
+    Both are J^T v where v has the covariance R; otherwise they are J^T xi and J^T R xi.
+    """
+
+    left: Tensor
+    right: Tensor
+
+    def squares(self) -> Tensor:
+        """An estimate of diag(J^T R J) of each example."""
+        return self.left * self.right
+
+
+def curvature_slopes(likelihood: Likelihood, outputs: Any, targets: Any, thetas: list[Tensor]) -> list[Slopes] | None:
+    """For each theta the slopes whose products estimate J^T R J of each example; None where there is no R."""
     if isinstance(likelihood, SecondDerivative):
         leaves = [z for z in tree_leaves(outputs) if isinstance(z, Tensor) and z.is_floating_point()]
         pair = likelihood.pair(outputs, targets, len(thetas[0]))
         if pair is None:
             return None
         once, twice = (_slopes(leaves, thetas, directions) for directions in pair)
-        return [a.float() * b.float() for a, b in zip(once, twice, strict=True)]
-    return [s.float().square() for s in _slopes([outputs], thetas, [likelihood.direction(outputs, targets)])]
+        return [Slopes(a.float(), b.float()) for a, b in zip(once, twice, strict=True)]
+    found = _slopes([outputs], thetas, [likelihood.direction(outputs, targets)])
+    return [Slopes(s.float(), s.float()) for s in found]
 
 
 def _slopes(outputs: list[Tensor], thetas: list[Tensor], directions: list[Tensor]) -> tuple[Tensor, ...]:

@@ -13,9 +13,10 @@ from rbprune.errors import ConfigError, UnprunableError
 from rbprune.graph import ChannelGraph
 from rbprune.graph.cost import amount
 from rbprune.methods.channel_factor import ChannelFactor
+from rbprune.methods.gate_stage import GateStage
 from rbprune.methods.numerics.proximal import SCALE_INIT, apg_step
 from rbprune.methods.settings import StageContext
-from rbprune.methods.stage import GateStage, Stage
+from rbprune.methods.stage import Stage
 from rbprune.methods.verdict import Verdict
 
 

@@ -59,6 +59,18 @@ class LoopWatch:
         self._handle.remove()
         _watches.discard(self)
 
+    def left_out(self, *, kl: bool, steps: bool, own_steps: bool) -> str | None:
+        """What a loop that made training passes left out, as a remedy; what is true is there, or is not needed."""
+        if not self.forwards:
+            return None
+        if not kl:
+            return "add stage.kl() to the loss in every step, after the forward pass: loss = ... + stage.kl()"
+        if not steps and not self.steps:
+            return "step an optimizer of torch.optim that holds the network's parameters"
+        if not own_steps and not self.own_steps:
+            return "give the optimizer what the method trains too: Adam(stage.param_groups(lr=..., rate_lr=...))"
+        return None
+
     def _on_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not (module.training and torch.is_grad_enabled()):
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,8 +17,11 @@ from rbprune.utils.section import Section
 MIN_NATS = 20.0
 """A price that follows a cost does not fall below the paper's own, unless told to: with a wider prior the rates of
 cheap channels no longer end near 0 or 1."""
-DEFAULT_NATS_PER_EXAMPLE = 2.0
-"""What the dense network of a classifier of ten classes costs by default."""
+MIN_SHARE = 0.25
+"""A price that was left open: nor below this part of the mean channel's price, where that is less."""
+PRICE_SHARE = 0.87
+"""What the whole network costs by default, as a part of what it explains: 2 nats for one that is sure of ten classes.
+"""
 
 
 class Price(Section):
@@ -79,9 +82,7 @@ class Price(Section):
             assert self.nats is not None
             return ChannelPrices(cost, self.nats)
         least = MIN_NATS if self.nats is None else self.nats
-        channels = sum(site.channels for site in graph.sites)
-        whole = sum(cost.per_channel(graph, site) * site.channels for site in graph.sites)
-        return ChannelPrices(cost, least, per_million, self.power or 1.0, whole / channels if channels else 1.0)
+        return ChannelPrices(cost, least, per_million, self.power or 1.0, _typical_cost(graph, cost))
 
 
 class _Figure(float):
@@ -114,13 +115,50 @@ class ChannelPrices:
             value = max(self.least, self.per_million * cost / 1e6 * steepness)
         return torch.full((site.channels,), value)
 
+    def of_all(self, graph: ChannelGraph, sites: Sequence[Site]) -> Tensor:
+        """Nats for each channel of some sites, one after another."""
+        return torch.cat([self.of(graph, site) for site in sites])
 
-def default_price(classes: int | None) -> Price:
-    """2 nats per example, less for fewer than ten classes: an example holds at most log(classes) nats of evidence, and
-    the price of the whole network keeps its proportion to that.
 
-    >>> default_price(None), default_price(2)
-    (Price(nats_per_example=2), Price(nats_per_example=0.6))
+@dataclass(frozen=True)
+class DefaultPrice:
+    """The price where none was given: it follows what the network explains, and knows the dense network.
+
+    The whole network costs a fixed part of the nats per example that it explains, ``PRICE_SHARE``; the least price of a
+    channel is ``MIN_NATS`` or, where little data has few nats to tell of, a part of that of the mean channel.
     """
-    share = 1.0 if classes is None else min(1.0, math.log(classes) / math.log(10))
-    return Price(nats_per_example=round(DEFAULT_NATS_PER_EXAMPLE * share, 2))
+
+    dataset_size: int
+    macs: float
+    typical: float
+    """The MACs of the mean channel."""
+
+    @classmethod
+    def of(cls, graph: ChannelGraph, dataset_size: int) -> DefaultPrice:
+        """To be called before anything is removed."""
+        return cls(dataset_size, MACS.total(graph), _typical_cost(graph, MACS))
+
+    def price(self, explained: float) -> Price:
+        """For a network that explains so many nats per example.
+
+        >>> DefaultPrice(50_000, macs=1e6, typical=4e3).price(2.3)
+        Price(nats_per_example=2)
+        >>> DefaultPrice(500, macs=1e6, typical=4e3).price(2.3)
+        Price(nats=1, nats_per_example=2)
+        """
+        nats = float(f"{PRICE_SHARE * max(explained, 1e-6):.3g}")
+        least = MIN_SHARE * nats * self.dataset_size * self.typical / self.macs
+        return Price(nats_per_example=nats, nats=None if least >= MIN_NATS else float(f"{least:.3g}"))
+
+    def resolve(self, price: Price) -> ChannelPrices:
+        """What such a price comes to."""
+        assert price.nats_per_example is not None
+        per_million = price.nats_per_example * self.dataset_size / (self.macs / 1e6)
+        return ChannelPrices(MACS, price.nats or MIN_NATS, per_million, typical=self.typical)
+
+
+def _typical_cost(graph: ChannelGraph, cost: Cost) -> float:
+    """The cost of the mean channel."""
+    channels = sum(site.channels for site in graph.sites)
+    whole = sum(cost.per_channel(graph, site) * site.channels for site in graph.sites)
+    return whole / channels if channels else 1.0

@@ -12,11 +12,10 @@ from rbprune.graph import ChannelGraph, Site
 from rbprune.methods.channel_factor import ChannelFactor, Gates
 from rbprune.methods.cost_target import boundary
 from rbprune.methods.curvature import RunningCurvature
+from rbprune.methods.dirac_noise import FIRST
 from rbprune.methods.price import ChannelPrices
 from rbprune.methods.settings import Target
 
-FIRST = 3
-"""After so many updates the curvature is still that of a network without much noise."""
 PULL = 0.2
 """How far the price goes to its new value with each update."""
 _CHEAPEST = 1e-6
@@ -44,7 +43,7 @@ class PriceSearch(ChannelFactor):
     ) -> None:
         super().__init__()
         self.graph, self.own, self.later, self.target, self.least = graph, own, later, target, least
-        self.nats = torch.cat([prices.of(graph, site) for site in (*own, *later)])
+        self.set_prices(prices)
         self._update_is_due = update_is_due
         self.drawn: Tensor | None = None
         self.curvature = RunningCurvature(sum(site.channels for site in later))
@@ -53,6 +52,10 @@ class PriceSearch(ChannelFactor):
         self.register_buffer("first", torch.zeros(sum(site.channels for site in own)))
         self.register_buffer("scale", torch.zeros(()))
         self.gates = Gates(graph, list(later), self) if later else None
+
+    def set_prices(self, prices: ChannelPrices) -> None:
+        """The price as it is given."""
+        self.nats = prices.of_all(self.graph, (*self.own, *self.later))
 
     @property
     def price_factor(self) -> Tensor:

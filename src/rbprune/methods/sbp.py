@@ -13,8 +13,8 @@ from rbprune.bayes import truncated_lognormal as tln
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
 from rbprune.methods.channel_factor import ChannelFactor
+from rbprune.methods.gate_stage import GateStage
 from rbprune.methods.settings import StageContext
-from rbprune.methods.stage import GateStage
 from rbprune.methods.verdict import Verdict
 
 MOST_BITS = int(-tln.LOW / math.log(2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -11,6 +13,7 @@ from torch import nn
 from rbprune.bayes import dirac
 from rbprune.bayes.likelihood import Likelihood
 from rbprune.graph.cost import COSTS, Cost
+from rbprune.methods.loss_check import LossCheck
 from rbprune.methods.price import ChannelPrices, Price
 from rbprune.utils.section import Section
 
@@ -37,7 +40,14 @@ class PruningSettings(Section):
     noise: Literal["example", "batch"] | None = None
     """One draw per example or per batch; by default as the method has it."""
     threshold: float | None = None
-    """Where a channel counts as redundant, in the method's own unit; by default the method's own."""
+    """Where a channel counts as redundant, in the method's own unit; by default the method's own. For rbp, rrbp and ibp
+    a rate: without it a channel about which there is doubt stays; the paper's 0.5 lets no doubt in."""
+    confidence: float = Field(0.9, ge=0, lt=1)
+    """How sure one must be that the evidence for a channel is above or below its price; else it is undecided."""
+    max_rise: float | None = Field(None, gt=0)
+    """How many nats per example the training loss may be above that of the dense network after a cut; a cut is taken
+    back to what that affords. By default a part of what the dense network explains, and no limit where a ratio decides.
+    """
     macs_ratio: float | None = Field(None, ge=1)
     """Cut until the MACs are so many times fewer, along the method's ranking; some methods must be told."""
     params_ratio: float | None = Field(None, ge=1)
@@ -95,5 +105,13 @@ class StageContext:
     """For methods that take the share of channels to remove, that of each site."""
     likelihood: Likelihood | None = None
     """What the loss is a likelihood of, where it is known."""
+    check: LossCheck | None = None
+    """What cuts are measured by, where the dense network was measured."""
+    limit: float = math.inf
+    """The highest loss after a cut, in nats per example."""
+    allowed: float = math.inf
+    """By how much that is above the loss of the dense network."""
+    scaled_prices: Callable[[float], ChannelPrices] | None = None
+    """Where the price was left open and nobody has measured the network: the prices for what it explains."""
     dense: nn.Module | None = None
     """The network as it was before any cut, for methods that compare with it."""

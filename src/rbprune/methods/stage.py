@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rbprune.errors import LoopError
 from rbprune.graph import ChannelGraph, Site
-from rbprune.methods.channel_factor import ChannelFactor, Gates
 from rbprune.methods.cost_target import cut_to_target
+from rbprune.methods.cut import CutReport, Proposal, StageStart, Transaction, cut_unmeasured, network_state
 from rbprune.methods.loop_watch import LoopWatch
-from rbprune.methods.recalibrate import recalibrate
 from rbprune.methods.settings import PruningSettings, StageContext
 from rbprune.methods.verdict import StageResult, Verdict
 from rbprune.utils.inputs import call
@@ -49,23 +49,22 @@ class Stage:
     """Whether ``prune.rates`` concerns the method."""
 
     def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
-        self.graph, self.names, self.context = graph, names, context
+        self.graph, self.names, self.context, self.settings = graph, names, context, context.settings
         self.sites: list[Site] = [graph[name] for name in names]
         self.module: nn.Module | None = None
         """What is trained beside the network."""
         self.price: dict[str, tuple[float, float]] = {}
         self.notes: dict[str, float] = {}
+        self.guarded: list[str] = []
+        """Sites where one channel was spared because all were redundant."""
         self.result: StageResult | None = None
+        self.start: Mapping[str, Tensor] | None = network_state(graph.model) if context.check is not None else None
+        """The network before the stage, to which a cut that went wrong goes back."""
         self.loop = LoopWatch(graph.model, self, remember=remember)
-        self.tell: Callable[[str], None] = _warn
+        self.tell: Callable[[str], None] = partial(warnings.warn, stacklevel=3)
         """Says what the user should know: as a Python warning, unless somebody listens."""
         self._kl_calls = 0
         self._observed = False
-
-    @property
-    def settings(self) -> PruningSettings:
-        """The settings of pruning."""
-        return self.context.settings
 
     # what a method fills in
 
@@ -161,10 +160,11 @@ class Stage:
     def finish(
         self, *, batches: Iterable[Any] | None = None, optimizer: torch.optim.Optimizer | None = None
     ) -> StageResult:
-        """Judge, fold, remove, recalibrate batch normalisation.
+        """Judge, forecast, fold, measure, remove, recalibrate batch normalisation.
 
         ``batches`` are inputs for the recalibration (by default the last ones that the model saw in training);
-        ``optimizer`` is one that goes on with the smaller network, and its state follows.
+        ``optimizer`` is one that goes on with the smaller network, and its state follows. Where the pruner has measured
+        the dense network, the cut is measured too, and taken back to what can be afforded (``prune.max_rise``).
         """
         if self.result is not None:
             return self.result
@@ -172,23 +172,67 @@ class Stage:
         if self.observes and not self._observed:
             self.observe_recent()
         undecided = self.undecided()
-        verdicts = self.judge()
+        verdicts, gone = self.decide()
+        forecast = self.forecast(gone)
         self.abandon(forget=False)
-        gone = self._chosen(verdicts)
-        guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]
-        for name, verdict in verdicts.items():
-            if verdict.factor is not None:
-                self.graph.scale(self.graph[name], verdict.factor)
-        self.before_cut(gone)
-        before = {name: self.graph[name].channels for name in self.names}
-        drop = {name: mask.nonzero().flatten().tolist() for name, mask in gone.items()}
-        self.graph.remove(drop, optimizer=optimizer)
-        recalibrate(self.graph.model, self.loop.recent if batches is None else batches)
+        proposal = Proposal(
+            gone,
+            factors={name: verdict.factor for name, verdict in verdicts.items() if verdict.factor is not None},
+            ranks={name: verdict.ranking for name, verdict in verdicts.items()},
+            forecast=forecast,
+            prepare=self.before_cut if self._fills_in("before_cut") else None,
+        )
+        report = self._cut(proposal, self.loop.recent if batches is None else batches, optimizer)
         self.loop.recent.clear()
-        channels = {name: (before[name], self.graph[name].channels) for name in self.names}
+        channels = {name: (len(gone[name]), self.graph[name].channels) for name in self.names}
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
-        self.result = StageResult(self.diagnostic, values, channels, undecided, self.price, guarded, self.notes)
+        self.result = StageResult(
+            self.diagnostic, values, channels, undecided, self.price, self.guarded, self.notes, report
+        )
         return self.result
+
+    def _cut(self, proposal: Proposal, batches: Iterable[Any], optimizer: torch.optim.Optimizer | None) -> CutReport:
+        context = self.context
+        if context.check is None:
+            return cut_unmeasured(self.graph, proposal, batches, optimizer)
+        start = None if self.start is None else StageStart(self.start, self.first_ranks() or proposal.ranks)
+        transaction = Transaction(self.graph, context.check, limit=context.limit, allowed=context.allowed)
+        made, report = transaction.make(proposal, batches, start)
+        self.graph.remove(made.channels(), optimizer=optimizer)
+        return report
+
+    def decide(self) -> tuple[dict[str, Verdict], dict[str, Tensor]]:
+        """A verdict for each site, and which of its channels go; one stays where all were to go."""
+        verdicts = self.judge()
+        gone = self._chosen(verdicts)
+        self.guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]
+        return verdicts, gone
+
+    def forecast(self, gone: dict[str, Tensor]) -> float | None:
+        """By how many nats per example the loss will rise when these channels go; None where it cannot be said."""
+        return None
+
+    def first_ranks(self) -> dict[str, Tensor] | None:
+        """How channels ranked when the stage began; None where that was not seen."""
+        return None
+
+    def close(self, steps: int) -> None:
+        """Decide now, and bring the factors to where they will be after the cut within so many training steps."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether the method is sure of all but a few channels, so that the stage may end once it is at rest."""
+        return True
+
+    @property
+    def closing(self) -> bool:
+        """Whether ``close`` was called."""
+        return False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the cut would no longer change much."""
+        return True
 
     def observe_recent(self) -> None:
         """Look at the last batches of the training loop, where nobody has shown the stage any others."""
@@ -199,22 +243,22 @@ class Stage:
 
     def _check_loop(self) -> None:
         """Refuse to judge after a loop that left out what the judgement rests on."""
-        loop, kind = self.loop, type(self)
-        listens = kind.penalty is not Stage.penalty or kind.update_curvature is not Stage.update_curvature
-        acts = kind.before_step is not Stage.before_step or kind.after_step is not Stage.after_step
-        missing = None
-        if listens and not self._kl_calls:
-            missing = "add stage.kl() to the loss in every step, after the forward pass: loss = ... + stage.kl()"
-        elif (acts or not self.trains_itself()) and not loop.steps and not self._observed:
-            missing = "step an optimizer of torch.optim that holds the network's parameters"
-        elif not self.trains_itself() and not loop.own_steps:
-            missing = "give the optimizer what the method trains too: Adam(stage.param_groups(lr=..., rate_lr=...))"
-        if missing is not None and loop.forwards:
+        alone = self.trains_itself() and not self._fills_in("before_step", "after_step")
+        missing = self.loop.left_out(
+            kl=self._kl_calls > 0 or not self._fills_in("penalty", "update_curvature"),
+            steps=self._observed or alone,
+            own_steps=self.trains_itself(),
+        )
+        if missing is not None:
             self.abandon()
             raise LoopError(
-                f"after {loop.forwards} training passes nothing is known about the channels of {', '.join(self.names)}"
-                f": the loop left something out; {missing}"
+                f"after {self.loop.forwards} training passes nothing is known about the channels of "
+                f"{', '.join(self.names)}: the loop left something out; {missing}"
             )
+
+    def _fills_in(self, *names: str) -> bool:
+        """Whether the method has one of these of its own."""
+        return any(getattr(type(self), name) is not getattr(Stage, name) for name in names)
 
     def _chosen(self, verdicts: dict[str, Verdict]) -> dict[str, Tensor]:
         """What the method calls redundant; where a target is given, as much of its ranking as that needs."""
@@ -227,7 +271,7 @@ class Stage:
                 f"every channel of {', '.join(map(repr, dead))} was redundant, so their ranking may say little; a "
                 "lower prune.price leaves more to tell them apart"
             )
-        ranks = {name: v.value if v.rank is None else v.rank for name, v in verdicts.items()}
+        ranks = {name: verdict.ranking for name, verdict in verdicts.items()}
         gone = cut_to_target(self.graph, ranks | self.rank_later_sites(), self.context.target, self.settings.least)
         return {name: gone[name] for name in ranks}
 
@@ -243,7 +287,7 @@ class Stage:
         return True
 
     def abandon(self, *, forget: bool = True) -> None:
-        """Take everything off the model and change nothing; the stage is over without a result."""
+        """Take everything off the model, which stays as it is; the stage is over without a result."""
         self.loop.detach()
         self.detach()
         if forget:
@@ -252,30 +296,3 @@ class Stage:
     def split(self, values: Tensor) -> dict[str, Tensor]:
         """A vector over all channels of the stage, site by site."""
         return dict(zip(self.names, values.split([site.channels for site in self.sites]), strict=True))
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=4)
-
-
-class GateStage(Stage):
-    """Base of the methods that multiply trained factors on channels: they make them, and read them in ``judge``."""
-
-    per: ClassVar[Literal["example", "batch"]] = "example"
-    """Factors are drawn for each example, or once for a batch."""
-
-    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
-        super().__init__(graph, names, context, remember=remember)
-        device = next(graph.model.parameters()).device
-        self.module = self.factors = self.make_factors(sum(site.channels for site in self.sites)).to(device)
-        self.gates = Gates(graph, self.sites, self.factors, per=self.settings.noise or self.per)
-
-    def trains_itself(self) -> bool:
-        return False
-
-    def make_factors(self, channels: int) -> ChannelFactor:
-        """The factors of all channels of the stage, in the order of its sites."""
-        raise NotImplementedError
-
-    def detach(self) -> None:
-        self.gates.detach()

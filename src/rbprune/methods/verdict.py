@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
+
+from rbprune.methods.cut import CutReport
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,11 @@ class Verdict:
     redundant: Tensor
     factor: Tensor | None = None
     rank: Tensor | None = None
+
+    @property
+    def ranking(self) -> Tensor:
+        """The order in which channels go, highest first, where something else than ``redundant`` says how many."""
+        return self.value if self.rank is None else self.rank
 
 
 @dataclass(frozen=True)
@@ -38,3 +45,5 @@ class StageResult:
     price: dict[str, tuple[float, float]]
     guarded: list[str]
     notes: dict[str, float]
+    cut: CutReport = field(default_factory=CutReport)
+    """What the cut did to the loss."""

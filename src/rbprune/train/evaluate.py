@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rbprune.bayes.likelihood import Location
 from rbprune.errors import DataError
 from rbprune.pruner import Loss
 from rbprune.train.engine import Engine
@@ -58,14 +56,3 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
     if not count:
         raise DataError("no example could be read for evaluation: all were left out as corrupt; check data.path")
     return Score(wrong / count, metric, 100.0 * far_off / count if many else None)
-
-
-def measure_errors(engine: Engine, model: nn.Module, stream: Stream, likelihood: Location) -> int:
-    """Let the errors of a trained network say how many nats they are worth; returns on how many batches."""
-    batches = 0
-    with evaluating(model), torch.no_grad():
-        for inputs, targets in islice(filled(stream.epoch(0)), likelihood.PASSES):
-            likelihood.measure(call(model, engine.put(inputs)), engine.put(targets))
-            batches += 1
-    likelihood.is_measured = True
-    return batches

@@ -30,6 +30,9 @@ _FINETUNE = 1 << 20
 """More than any number of stages."""
 _LOOKS, _FEWEST = 10, 10
 """How often in an epoch the rates are looked at, and how many steps are between two looks at least."""
+_CLOSING, _CLOSING_PART, _CLOSING_LOOK = 40, 3, 5
+"""The last steps of a stage, and at most a third of it, bring the rates to 0 or 1; how often it is seen whether they
+are there."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class PhaseRun:
         self.step = 0
         self.meter = LossMeter(engine.fabric.device)
         self.over = self.steps == 0
+        self.settled = False
+        """Whether a stage has come to rest."""
         self.optimizers = [make_optimizer(phase.optim, model.parameters())]
         self.settling: Settling | None = None
         if stage is not None:
@@ -111,11 +116,6 @@ class PhaseRun:
                 self.settling = Settling(phase.optim.settle, interval, threshold, speed=stage.settings.step_size)
         module = model if stage is None or stage.module is None else _Together(model, stage.module)
         self.module, self._ready = engine.setup(module, *self.optimizers)
-
-    @property
-    def settled(self) -> bool:
-        """Whether the phase ended before all its steps."""
-        return self.over and self.step < self.steps
 
     def learning_rate(self, step: int) -> float:
         """The weights' learning rate at a step."""
@@ -184,7 +184,7 @@ class PhaseRun:
             loss = self._train_step(inputs, targets)
             self.step += 1
             self.meter.seconds += time.perf_counter() - began
-            self.over = self._settled_now() or self.step >= self.steps
+            self.over = self._over_now()
             yield loss
             if self.over or self.step >= last:
                 return
@@ -201,9 +201,22 @@ class PhaseRun:
                 f"({self.phase.kind}): all were left out as corrupt; check data.path"
             )
 
-    def _settled_now(self) -> bool:
-        watched = None if self.stage is None else self.stage.watched()
-        return self.settling is not None and watched is not None and self.settling.settled(self.step, watched)
+    def _over_now(self) -> bool:
+        """Whether the phase is over after this step; a stage that has come to rest, or to its last steps, decides, and
+        its rates go where they will be after the cut."""
+        stage, done = self.stage, False
+        if stage is not None:
+            self.settled = self.settled or self._at_rest(stage)
+            last = min(_CLOSING, self.steps // _CLOSING_PART)
+            if not stage.closing and (self.settled or self.step >= self.steps - last):
+                stage.close(last)
+            done = self.step % _CLOSING_LOOK == 0 and stage.closed if stage.closing else self.settled
+        return done or self.step >= self.steps
+
+    def _at_rest(self, stage: Stage) -> bool:
+        watched = stage.watched()
+        at_rest = self.settling is not None and watched is not None and self.settling.settled(self.step, watched)
+        return at_rest and stage.decided
 
     def _train_step(self, inputs: Any, targets: Any) -> Tensor:
         """One step; no number is read from the device. Returns the mean loss of the data."""
@@ -240,6 +253,8 @@ class PhaseRun:
         found = {f"optim{i}.{k}": v for i, o in enumerate(self.optimizers) for k, v in optimizer_tensors(o).items()}
         if self.stage is not None and self.stage.module is not None:
             found |= {f"stage.{name}": tensor.detach() for name, tensor in self.stage.module.state_dict().items()}
+        if self.stage is not None and self.stage.start is not None:
+            found |= {f"start.{name}": tensor for name, tensor in self.stage.start.items()}
         if self.settling is not None and self.settling.before is not None:
             found["settling.before"] = self.settling.before
         return found
@@ -249,13 +264,14 @@ class PhaseRun:
         return {
             "step": self.step,
             "over": self.over,
+            "settled": self.settled,
             "meter": self.meter.values(),
             "calm": self.settling.calm if self.settling else 0,
         }
 
     def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
-        self.step, self.over = values["step"], values["over"]
+        self.step, self.over, self.settled = values["step"], values["over"], values["settled"]
         self.meter.restore(values["meter"])
         for i, optimizer in enumerate(self.optimizers):
             prefix = f"optim{i}."
@@ -264,6 +280,8 @@ class PhaseRun:
         if self.stage is not None and self.stage.module is not None:
             names = self.stage.module.state_dict()
             self.stage.module.load_state_dict({name: tensors[f"stage.{name}"] for name in names})
+        if self.stage is not None and self.stage.start is not None:
+            self.stage.start = {name: self.engine.put(tensors[f"start.{name}"]) for name in self.stage.start}
         if self.settling is not None:
             before = tensors.get("settling.before")
             self.settling.before = None if before is None else self.engine.put(before)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import copy
 import signal
 import time
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from rbprune.bayes.likelihood import Location
 from rbprune.errors import ModelError
 from rbprune.graph.cost import COSTS
 from rbprune.logging.journal import Journal
 from rbprune.pruner import Loss, Pruner
 from rbprune.settings.sections import Settings
-from rbprune.train.budget import Account, forward_cost
+from rbprune.train.budget import Account
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
+from rbprune.train.dense import measure_dense
 from rbprune.train.engine import Engine
-from rbprune.train.evaluate import Score, evaluate, measure_errors
+from rbprune.train.evaluate import Score, evaluate
+from rbprune.train.forecast import forecast_correction
 from rbprune.train.phase import Phase, PhaseRun, plan_phases
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
@@ -73,7 +75,8 @@ class Runner:
         """What the dense network costs, by name of the cost."""
         self.engine = Engine(settings.runtime)
         self.phases = plan_phases(settings, len(self.pruner))
-        self._rehearse()
+        if settings.task == "prune":
+            self.pruner.rehearse()
         self.state = RunState()
         self.account = Account(settings, self.pruner, self.state)
         self.teacher: nn.Module | None = None
@@ -91,18 +94,6 @@ class Runner:
         events, board = (None, None) if files is None else (files.events_file, files.tensorboard)
         return Journal(self.console, events=events, tensorboard=board, silent=not main)
 
-    def _rehearse(self) -> None:
-        """Begin the first stage and leave it: what a method refuses, it refuses before hours of training."""
-        if self.settings.task == "train" or not len(self.pruner):
-            return
-        with torch.random.fork_rng(devices=[]):
-            stage = self.pruner.stage(0, remember=False)
-            try:
-                stage.penalty()
-            finally:
-                stage.abandon()
-        self.pruner.dense = None  # of a network that is not trained yet
-
     def run(self) -> dict[str, Any]:
         """Do what is left to do; returns the summary."""
         main = self.engine.main
@@ -117,7 +108,8 @@ class Runner:
                 Signals() as signals,
             ):
                 with self.journal.progress:
-                    self._tell_resumed()
+                    if self._resumed is not None:
+                        self.journal.resumed(self._resumed[1], damaged=self._resumed[2])
                     self.journal.progress.stages(len(self.phases))
                     while self.state.phase < len(self.phases):
                         self._run_phase(self.phases[self.state.phase], signals)
@@ -133,13 +125,6 @@ class Runner:
         """Bring a fresh runner to where the checkpoint was taken; ``damaged`` are newer ones that could not be read."""
         restore_checkpoint(self, checkpoint)
         self._resumed = (checkpoint, name, damaged)
-
-    def _tell_resumed(self) -> None:
-        if self._resumed is not None:
-            _, name, damaged = self._resumed
-            for text in damaged:
-                self.journal.warn(text)
-            self.journal.resumed(name)
 
     # phases
 
@@ -190,9 +175,13 @@ class Runner:
     def _begin(self, phase: Phase) -> PhaseRun:
         torch.manual_seed(mix(self.settings.seed, phase.salt, _BEGINNING))
         self.pruner.dense = self.teacher
-        stage = None if phase.stage is None else self.pruner.stage(phase.stage, remember=False)
+        goes_on = self._resumed is not None and self._resumed[0].values["phase"] is not None
+        stage = None if phase.stage is None else self.pruner.stage(phase.stage, remember=False, look=not goes_on)
         if stage is not None:
             stage.tell = self.journal.warn
+            if self.pruner.dense_measures is not None:
+                self.state.explained = self.pruner.dense_measures.explained
+            self._take_settings()
         teacher = None
         if phase.distill and self.teacher is not None:
             teacher, _ = self.engine.setup(self.teacher.eval())
@@ -220,23 +209,34 @@ class Runner:
         if self.data.test is not None:
             score = self._evaluate(self.data.test)
             self.state.error_before, self.state.top5_before = score.value, score.top5
-        if isinstance(self.pruner.likelihood, Location):
-            stream = self.data.train(self.settings.prune.batch_size)
-            batches = measure_errors(self.engine, self.model, stream, self.pruner.likelihood)
-            self.account.spend("prune", forward_cost(batches, stream.steps))
-            self.state.error_sums = self.pruner.likelihood.sums.tolist()
+            self._tell_skipped()
+        self.measure_dense()
         self.state.started = True
-        self.journal.dense(self.state.error_before)
+        price = self.settings.prune.price
+        self.journal.dense(self.state.error_before, self.state.dense_loss, self.state.explained, price)
         self._tell_skipped()
+
+    def measure_dense(self) -> None:
+        """Let the pruner look at the dense network, or at what is known of it."""
+        stream = self.data.train(self.settings.prune.batch_size)
+        measure_dense(self.pruner, stream, self.engine, state=self.state, account=self.account, seed=self.settings.seed)
+        self._take_settings()
+
+    def _take_settings(self) -> None:
+        """The pruner has decided more of what was left open."""
+        self.settings = self.settings.model_copy(update={"prune": self.pruner.settings})
 
     def _cut(self, current: PhaseRun, seconds: float) -> None:
         result = end_stage(current, self.settings, self.engine, self.account, self.loss_fn)
         self.state.undecided.update(result.undecided)
         self.state.guarded += result.guarded
+        correction = forecast_correction(self.state.cuts)
+        self.state.cuts.append(asdict(result.cut))
         self.state.val_error = self._validate()
         record = current.stage_record(
             len(self.pruner), seconds=seconds, metric=self.state.metric, val_error=self.state.val_error
         )
+        record = replace(record, correction=correction, dense_loss=self.state.dense_loss)
         self.journal.stage(record, result, self.graph, self.dense)
         self._tell_skipped()
 

@@ -50,6 +50,8 @@ def restore_checkpoint(runner: Runner, checkpoint: Checkpoint) -> None:
     if isinstance(runner.pruner.likelihood, Location) and runner.state.error_sums is not None:
         runner.pruner.likelihood.sums = torch.tensor(runner.state.error_sums, dtype=torch.float64)
         runner.pruner.likelihood.is_measured = True
+    if runner.state.dense_loss is not None:
+        runner.measure_dense()
     if runner.data.skipped is not None:
         runner.data.skipped.add(runner.state.skipped)
     dense = checkpoint.group("teacher")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -29,8 +30,12 @@ def end_stage(current: PhaseRun, settings: Settings, engine: Engine, account: Ac
     torch.manual_seed(mix(settings.seed, current.phase.salt, OBSERVATION))
     if current.stage.observes:
         _observe(current, settings, engine, account, loss_fn)
-    result = current.stage.finish(batches=_recalibration(current, settings, engine, account))
+    share = account.share()
+    result = current.stage.finish(batches=_Recalibration(current, settings, engine, account))
     engine.place(current.model)
+    check = current.stage.context.check
+    if check is not None:  # before and after the cut; the statistics for the first are taken on the same batches
+        account.spend("prune", forward_cost(3 * len(check.batches), current.stream.steps, share))
     return result
 
 
@@ -44,9 +49,18 @@ def _observe(current: PhaseRun, settings: Settings, engine: Engine, account: Acc
     account.spend("prune", observation_cost(type(stage), count, steps, account.share()))
 
 
-def _recalibration(current: PhaseRun, settings: Settings, engine: Engine, account: Account) -> Iterator[Any]:
+@dataclass(frozen=True)
+class _Recalibration:
     """Inputs for the statistics of batch normalisation after the cut; they count like any forward pass."""
-    epoch = filled(current.stream.epoch(mix(current.phase.salt, CALIBRATION)))
-    for inputs, _ in islice(epoch, settings.runtime.recalibrate):
-        account.spend("prune", forward_cost(1, current.stream.steps, account.share()))
-        yield engine.put(inputs)
+
+    current: PhaseRun
+    settings: Settings
+    engine: Engine
+    account: Account
+
+    def __iter__(self) -> Iterator[Any]:
+        current, account = self.current, self.account
+        epoch = filled(current.stream.epoch(mix(current.phase.salt, CALIBRATION)))
+        for inputs, _ in islice(epoch, self.settings.runtime.recalibrate):
+            account.spend("prune", forward_cost(1, current.stream.steps, account.share()))
+            yield self.engine.put(inputs)

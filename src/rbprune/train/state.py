@@ -54,6 +54,12 @@ class RunState:
     finetune_epochs: float | None = None
     metric: str = "error"
     started: bool = False
+    dense_loss: float | None = None
+    """The training loss of the dense network, in nats per example."""
+    explained: float | None = None
+    """What the dense network explains, in nats per example."""
+    cuts: list[dict[str, float | int | bool | None]] = field(default_factory=list)
+    """Of each cut so far what it did to the loss (the fields of ``CutReport``)."""
     error_sums: list[float] | None = None
     """What the errors of the dense network are worth, for losses of errors (``Location.sums``)."""
     skipped: list[str] = field(default_factory=list)

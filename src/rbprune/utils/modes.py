@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextmanager
@@ -34,3 +35,29 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
         for model in models:
             model.eval()
         yield
+
+
+@contextmanager
+def batch_normalising(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is in evaluation mode, but for batch normalisation, which takes the statistics of each batch as
+    in training and leaves the running ones as they are.
+
+    >>> import torch
+    >>> norm = nn.BatchNorm1d(1)
+    >>> with batch_normalising(norm):
+    ...     norm(torch.tensor([[1.0], [3.0]])).round().tolist()
+    [[-1.0], [1.0]]
+    >>> norm.running_mean, norm.num_batches_tracked
+    (tensor([0.]), tensor(0))
+    """
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+    saved = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    with evaluating(model):
+        try:
+            for norm in norms:
+                norm.momentum, norm.num_batches_tracked = 0.0, None
+                norm.train()
+            yield
+        finally:
+            for norm, (momentum, batches) in zip(norms, saved, strict=True):
+                norm.momentum, norm.num_batches_tracked = momentum, batches

@@ -1,0 +1,203 @@
+"""A cut as a transaction: it is tried, measured, and taken back to what can be afforded.
+
+Before it, a second-order forecast of the rise of the loss; after it (factors folded, channels masked, batch
+normalisation recalibrated) the rise that is measured, on batches that are the same throughout a run. Only then do the
+channels go: a masked network is the removed one, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rbprune.graph import ChannelGraph
+from rbprune.methods.loss_check import LossCheck
+from rbprune.methods.recalibrate import recalibrate
+
+FAR = 3.0
+"""A cut that costs more than so many times its forecast is not understood."""
+SURPRISE = 0.25
+"""What the forecast has missed counts from this part of the allowed rise on."""
+
+
+@dataclass(frozen=True)
+class CutReport:
+    """What a cut did to the loss, in nats per example; None is what nobody could know."""
+
+    forecast: float | None = None
+    """The rise that the curvature foretold, before any correction."""
+    measured: float | None = None
+    """The rise from the network with its factors folded to the same without the channels that went."""
+    error: float | None = None
+    """The standard error of ``measured``."""
+    loss: float | None = None
+    """The loss after the cut and the recalibration."""
+    asked: int = 0
+    """How many channels were to go."""
+    gone: int = 0
+    """How many went."""
+    restored: bool = False
+    """Whether the weights are those of before the stage again."""
+
+
+@dataclass
+class Proposal:
+    """Channels that are to go from some sites, with what happens to those that stay."""
+
+    gone: dict[str, Tensor]
+    factors: dict[str, Tensor]
+    """What is folded into the consumers of each site."""
+    ranks: dict[str, Tensor]
+    """The order in which channels go, highest first, where not all of them can."""
+    forecast: float | None = None
+    prepare: Callable[[dict[str, Tensor]], None] | None = None
+    """Changes the weights of what stays, knowing what goes."""
+
+    def channels(self) -> dict[str, list[int]]:
+        """The numbers of the channels that go, as the graph wants them."""
+        return {name: mask.nonzero().flatten().tolist() for name, mask in self.gone.items()}
+
+    def size(self) -> int:
+        """How many channels go."""
+        return sum(int(mask.sum()) for mask in self.gone.values())
+
+    def first(self, number: int) -> Proposal:
+        """The same with only so many channels, those of the highest rank."""
+        if not self.gone:
+            return self
+        flat = torch.cat([self.gone[name].cpu() for name in self.gone])
+        ranks = torch.cat([self.ranks[name].detach().double().cpu() for name in self.gone])
+        order = ranks.masked_fill(~flat, -torch.inf).argsort(descending=True, stable=True)
+        chosen = torch.zeros_like(flat)
+        chosen[order[:number]] = True
+        parts = chosen.split([len(mask) for mask in self.gone.values()])
+        return replace(self, gone=dict(zip(self.gone, parts, strict=True)), forecast=None)
+
+
+@dataclass(frozen=True)
+class StageStart:
+    """The network before a stage, and how its channels ranked then."""
+
+    state: Mapping[str, Tensor]
+    ranks: dict[str, Tensor]
+
+
+class Transaction:
+    """Tries cuts of a network, and makes the one that can be afforded."""
+
+    def __init__(self, graph: ChannelGraph, check: LossCheck, *, limit: float, allowed: float) -> None:
+        self.graph, self.model, self.check = graph, graph.model, check
+        self.limit, self.allowed = limit, allowed
+
+    def make(
+        self, wanted: Proposal, batches: Iterable[Any], before_stage: StageStart | None
+    ) -> tuple[Proposal, CutReport]:
+        """Fold and recalibrate, with as many of the wanted channels masked as can be afforded; they still have to be
+        removed. Where the network has suffered in the stage itself, its state of before the stage is cut instead."""
+        saved = network_state(self.model)
+        before, after = self.try_out(wanted.first(0)), self.try_out(wanted)
+        loss = self._commit(wanted, batches)
+        if not wanted.size() or (loss <= self.limit and not self._surprising(wanted.forecast, after - before)):
+            return wanted, _report(wanted, wanted, before, after, loss)
+        load_network_state(self.model, saved)
+        base = wanted
+        if before_stage is not None and float(before.mean()) > self.limit:
+            load_network_state(self.model, before_stage.state)
+            start = self.check.losses(self.model, batch_statistics=True)
+            if float(start.mean()) < float(before.mean()):
+                base, before = Proposal(wanted.gone, {}, before_stage.ranks), start
+            else:
+                load_network_state(self.model, saved)
+        made = self._affordable(base, float(before.mean()))
+        after = self.try_out(made)
+        return made, _report(wanted, made, before, after, self._commit(made, batches), restored=base is not wanted)
+
+    def try_out(self, proposal: Proposal) -> Tensor:
+        """The losses of the batches after such a cut, by their own statistics; the network is as it was afterwards."""
+        saved = network_state(self.model)
+        with self._cut(proposal):
+            found = self.check.losses(self.model, batch_statistics=True)
+        load_network_state(self.model, saved)
+        return found
+
+    def _commit(self, proposal: Proposal, batches: Iterable[Any]) -> float:
+        """Fold for good, and recalibrate as if the channels were gone; returns the loss that is left."""
+        with self._cut(proposal):
+            recalibrate(self.model, batches)
+            return float(self.check.losses(self.model).mean())
+
+    @contextmanager
+    def _cut(self, proposal: Proposal) -> Iterator[None]:
+        for name, factor in proposal.factors.items():
+            self.graph.scale(self.graph[name], factor)
+        if proposal.prepare is not None and proposal.size():
+            proposal.prepare(proposal.gone)
+        with self.graph.mask(proposal.channels()):
+            yield
+
+    def _surprising(self, forecast: float | None, rises: Tensor) -> bool:
+        """Whether a cut costs far more than its forecast, and so much that it matters."""
+        if forecast is None or self.allowed == math.inf:
+            return False
+        return float(rises.mean()) > max(FAR * forecast, SURPRISE * self.allowed)
+
+    def _affordable(self, proposal: Proposal, before: float) -> Proposal:
+        """The most of its channels, in their order, with which the loss stays within the limit, and a cut by itself
+        within what would be a surprise."""
+        limit = min(self.limit, before + SURPRISE * self.allowed)
+        low, high = 0, proposal.size() - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = float(self.try_out(proposal.first(middle)).mean()) <= limit
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return proposal.first(low)
+
+
+def cut_unmeasured(
+    graph: ChannelGraph, proposal: Proposal, batches: Iterable[Any], optimizer: torch.optim.Optimizer | None
+) -> CutReport:
+    """Fold, remove and recalibrate, where there is nothing to measure the cut by."""
+    for name, factor in proposal.factors.items():
+        graph.scale(graph[name], factor)
+    if proposal.prepare is not None:
+        proposal.prepare(proposal.gone)
+    graph.remove(proposal.channels(), optimizer=optimizer)
+    recalibrate(graph.model, batches)
+    return CutReport(proposal.forecast, asked=proposal.size(), gone=proposal.size())
+
+
+def _report(
+    wanted: Proposal, made: Proposal, before: Tensor, after: Tensor, loss: float, *, restored: bool = False
+) -> CutReport:
+    rises = after - before
+    return CutReport(
+        forecast=wanted.forecast if made is wanted else None,
+        measured=float(rises.mean()),
+        error=float(rises.std() / len(rises) ** 0.5) if len(rises) > 1 else None,
+        loss=loss,
+        asked=wanted.size(),
+        gone=made.size(),
+        restored=restored,
+    )
+
+
+def network_state(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of weights and statistics."""
+    return {name: tensor.detach().clone() for name, tensor in _tensors(model).items()}
+
+
+def load_network_state(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
+    """Put a copy back in place: parameters stay the same objects."""
+    with torch.no_grad():
+        for name, tensor in _tensors(model).items():
+            tensor.copy_(saved[name])
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}

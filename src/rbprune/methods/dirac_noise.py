@@ -1,0 +1,118 @@
+"""Gaussian channel noise with a rate for each channel, and all that is seen of the loss through it."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import torch
+from torch import Tensor, nn
+
+from rbprune.bayes import dirac
+from rbprune.methods import curvature
+from rbprune.methods.channel_factor import ChannelFactor
+from rbprune.methods.curvature import MEMORY, RunningCurvature
+from rbprune.utils import processes
+
+FIRST = 3
+"""After so many updates the curvature is still that of a network without much noise."""
+OPEN = -1.0
+"""The goal of a channel about which nothing is decided."""
+
+
+class DiracNoise(ChannelFactor):
+    """theta ~ N(1 - r, r (1 - r)) with one rate r per channel."""
+
+    def __init__(self, channels: int, rate: float) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(torch.full((channels,), rate))
+        self.curvature = RunningCurvature(channels, cross=True)
+        self.first: Tensor
+        """The curvature when the noise began."""
+        self.register_buffer("first", torch.zeros(channels))
+        self.slope: Tensor
+        """A running mean of the slope of the loss in theta."""
+        self.register_buffer("slope", torch.zeros(channels))
+        self.goal: Tensor
+        """Where the rate goes once it is decided: 0 for a channel that stays, 1 for one that goes."""
+        self.register_buffer("goal", torch.full((channels,), OPEN))
+        self.doubt: Tensor
+        """Which channels were undecided at that moment."""
+        self.register_buffer("doubt", torch.zeros(channels, dtype=torch.bool))
+        self.pace: Tensor
+        """The part of its way to the goal that a rate goes in each step."""
+        self.register_buffer("pace", torch.zeros(()))
+        self.passes = 0
+        """Training steps so far in which the curvature might have been updated."""
+        self.slopes = 0
+        """Training steps so far that told the slope."""
+        self.is_decided = False
+        self.loss_per_nat = 1.0
+        """What one nat for each example is in units of the loss."""
+        self.drawn: Tensor | None = None
+        self._seen: Tensor | None = None
+
+    def draw(self, rows: int) -> Tensor:
+        theta = dirac.sample(self.rate, torch.randn(rows, len(self.rate), device=self.rate.device))
+        if theta.requires_grad:
+            self.drawn = theta
+        return theta
+
+    def mean(self) -> Tensor:
+        return 1 - self.rate
+
+    def update_is_due(self) -> bool:
+        """Whether the curvature will be updated in the step that is about to begin."""
+        return self.passes % curvature.EVERY == 0
+
+    def note_curvature(self) -> None:
+        """Remember how the curvature was in the beginning; to be called after every update of it."""
+        if self.curvature.updates <= FIRST:
+            self.first.copy_(self.curvature.value())
+
+    def watch_slope(self) -> None:
+        """See the slope of the loss in the theta that was drawn last, in the backward pass that is about to come."""
+        if self.drawn is not None:
+            self.drawn.register_hook(self._see)
+            self.drawn = None
+
+    def _see(self, gradient: Tensor) -> None:
+        self._seen = gradient.detach().float().sum(0)
+
+    def take_slope(self) -> None:
+        """Take what the backward pass showed into the running mean; all processes must call it."""
+        if self._seen is not None:
+            self.slope.lerp_(processes.mean(self._seen), 1 - MEMORY)
+            self.slopes += 1
+            self._seen = None
+
+    def mean_slope(self) -> Tensor:
+        """The slope of the mean loss in theta; 0 before anything was seen."""
+        return self.slope / (1 - MEMORY**self.slopes) if self.slopes else self.slope
+
+    def near(self, curvature: Tensor, confidence: float) -> Tensor:
+        """Which channels have an estimated curvature that cannot be told from the one that is given."""
+        width = NormalDist().inv_cdf((1 + confidence) / 2)
+        return (self.curvature.value() - curvature).abs() <= width * self.curvature.standard_error()
+
+    def forecast(self, gone: Tensor, dataset_size: int) -> float:
+        """g^T d + d^T H d / 2 for the change d from the mean of theta to 0 where a channel goes, by the slope g and the
+        curvature H of the loss in theta: the nats per example by which the loss will rise."""
+        change = -self.mean().detach() * gone
+        first = float(self.mean_slope() @ change) / self.loss_per_nat
+        return first + self.curvature.cost(change) / dataset_size
+
+    def decide(self, gone: Tensor, doubt: Tensor, pace: float) -> None:
+        """From now on rates go to 1 for what goes and to 0 for what stays."""
+        self.goal.copy_(gone)
+        self.doubt.copy_(doubt)
+        self.pace.fill_(pace)
+        self.is_decided = True
+
+    def get_extra_state(self) -> Tensor:
+        """Numbers that are kept out of the device's memory: a step must not wait for them."""
+        return torch.tensor([self.passes, self.slopes, self.is_decided, self.loss_per_nat], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take up what ``get_extra_state`` gave."""
+        self.passes, self.slopes = int(state[0]), int(state[1])
+        self.is_decided, self.loss_per_nat = bool(state[2]), float(state[3])

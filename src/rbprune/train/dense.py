@@ -1,0 +1,45 @@
+"""What is measured of the dense network, and on which batches: every cut is measured on the same ones."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import torch
+
+from rbprune.bayes.likelihood import Location
+from rbprune.pruner import DenseMeasures, Pruner
+from rbprune.train.budget import Account, forward_cost
+from rbprune.train.engine import Engine
+from rbprune.train.state import RunState
+from rbprune.train.stream import Batch, Stream, filled, rows
+from rbprune.utils.seeds import mix
+
+CHECK = (1 << 40) + 3
+"""Number of an epoch that no training reaches: cuts are measured on its first batches, the same throughout a run."""
+CHECK_BATCHES = 5
+"""With three passes over them for each cut, and a look at the curvature in every fifth step, what is measured takes a
+tenth of the time of a stage."""
+
+
+def measure_dense(
+    pruner: Pruner, stream: Stream, engine: Engine, *, state: RunState, account: Account, seed: int
+) -> None:
+    """Let the pruner look at the dense network; a resumed run only takes up its batches again."""
+    known = None if state.dense_loss is None else DenseMeasures(state.dense_loss, state.explained)
+    batches = check_batches(stream, engine, seed)
+    found = pruner.measure(batches, known)
+    if known is None:
+        state.dense_loss, state.explained = found.loss, found.explained
+        account.spend("prune", forward_cost(len(batches), stream.steps))
+        if isinstance(pruner.likelihood, Location):
+            state.error_sums = pruner.likelihood.sums.tolist()
+
+
+def check_batches(stream: Stream, engine: Engine, seed: int) -> list[tuple[Any, Any]]:
+    """The training batches that the dense network and every cut are measured on; not those of one example, which batch
+    normalisation cannot take, unless there are no others."""
+    torch.manual_seed(mix(seed, CHECK))  # for a loader that shuffles by itself
+    epoch: list[Batch] = list(islice(filled(stream.epoch(CHECK)), min(CHECK_BATCHES, stream.steps)))
+    several = [batch for batch in epoch if rows(batch[1]) != 1]
+    return [(engine.put(inputs), engine.put(targets)) for inputs, targets in several or epoch]
