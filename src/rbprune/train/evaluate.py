@@ -65,7 +65,9 @@ def measure_errors(engine: Engine, model: nn.Module, stream: Stream, likelihood:
     batches = 0
     with evaluating(model), torch.no_grad():
         for inputs, targets in islice(filled(stream.epoch(0)), likelihood.PASSES):
-            likelihood.measure(call(model, engine.put(inputs)), engine.put(targets))
+            outputs, targets = call(model, engine.put(inputs)), engine.put(targets)
+            data_loss(likelihood.loss_fn, outputs, targets, f"training batch {batches}")  # names what does not fit
+            likelihood.measure(outputs, targets)
             batches += 1
     likelihood.is_measured = True
     return batches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,6 +14,7 @@ from rbprune.pruner import Loss
 from rbprune.settings.sections import Settings
 from rbprune.train.budget import Account, forward_cost, observation_cost
 from rbprune.train.engine import Engine
+from rbprune.train.objective import data_loss
 from rbprune.train.phase import PhaseRun
 from rbprune.train.stream import filled
 from rbprune.utils.seeds import mix
@@ -40,13 +42,14 @@ def _observe(current: PhaseRun, settings: Settings, engine: Engine, account: Acc
     assert stage is not None
     count = min(settings.prune.observe, steps)
     epoch = islice(filled(current.stream.epoch(mix(current.phase.salt, OBSERVATION))), count)
-    stage.observe(((engine.put(x), engine.put(y)) for x, y in epoch), loss_fn)
+    named = partial(data_loss, loss_fn, where="a batch that the method observes before it judges")
+    stage.observe(((engine.put(x), engine.put(y)) for x, y in epoch), named)
     account.spend("prune", observation_cost(type(stage), count, steps, account.share()))
 
 
 def _recalibration(current: PhaseRun, settings: Settings, engine: Engine, account: Account) -> Iterator[Any]:
     """Inputs for the statistics of batch normalisation after the cut; they count like any forward pass."""
-    epoch = filled(current.stream.epoch(mix(current.phase.salt, CALIBRATION)))
-    for inputs, _ in islice(epoch, settings.runtime.recalibrate):
+    epoch = current.stream.epoch(mix(current.phase.salt, CALIBRATION))
+    for inputs, _ in islice((batch for batch in epoch if current.can_train(*batch)), settings.runtime.recalibrate):
         account.spend("prune", forward_cost(1, current.stream.steps, account.share()))
         yield engine.put(inputs)
