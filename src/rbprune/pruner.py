@@ -81,8 +81,8 @@ class Pruner:
         """The sites of each stage, by name."""
         self.likelihood: Likelihood | None = None if loss_fn is None else likelihood_of(loss_fn)
         """What the loss is a likelihood of, where it is known."""
-        classes = self._count_classes(example_inputs)
-        self.settings = _decided(settings, self.method, classes, self.likelihood)
+        self._given, self._classes = settings, self._count_classes(example_inputs)
+        self.settings = _decided(settings, self.method, self._classes, self.likelihood)
         """The settings with what was left open decided for this network."""
         assert self.settings.price is not None
         self.dense: nn.Module | None = None
@@ -162,10 +162,17 @@ class Pruner:
             context = replace(context, later=tuple(name for names in self.stages[number + 1 :] for name in names))
         return self.method.stage(self.graph, self.stages[number], context, remember=remember)
 
+    def count_stages(self, method: str) -> tuple[int, float]:
+        """How many stages another method would have on this network under the same settings, and what it would compute
+        in a training step beside the step, as a part of it."""
+        settings, found = self._given.changed(method=method), find_method(method)
+        decided = _decided(settings, found, self._classes, self.likelihood)
+        return len(schedule_sites(self.graph, settings)), found.stage.step_overhead(decided)
+
     @property
     def plan(self) -> Plan:
-        """What has been removed so far."""
-        return self.graph.plan()
+        """What has been removed so far from the network as it was built, also before this pruner."""
+        return self.graph.history().plan
 
 
 def _decided(
