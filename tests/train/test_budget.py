@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from rbprune.methods.cp import CPStage
 from rbprune.methods.curvature import OVERHEAD
 from rbprune.methods.ranking import L1, Taylor
 from rbprune.methods.thinet import ThiNetStage
+from rbprune.settings.recipe import build_settings, to_toml
 from rbprune.settings.sections import RECOVERY_EPOCHS
 from rbprune.train.budget import (
     FORWARD,
@@ -160,3 +162,12 @@ def test_a_share_for_pruning_is_kept_to() -> None:
     assert found.epochs(phases(found)[0], teacher=False) == pytest.approx(0.1 * 3 / 2)
     is_open = account({"pruning_share": 0.1, "finetune": {"epochs": None}})
     assert with_budget(is_open.settings, is_open.pruner, lambda batch_size: 4).pruning_share == 0.1
+
+
+def test_what_was_decided_is_not_decided_again() -> None:
+    """A resumed run reads its settings from config.toml, where nothing is open any more."""
+    found = account({"finetune": {"epochs": None}})
+    decided = with_budget(found.settings, found.pruner, lambda batch_size: 4)
+    read = build_settings(tomllib.loads(to_toml(decided)))
+    assert decided.budget is not None and read.pruning_share == 1
+    assert with_budget(read, found.pruner, lambda batch_size: 7) == read == decided
