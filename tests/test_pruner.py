@@ -16,11 +16,12 @@ import rbprune
 from rbprune import Price, Pruner, models
 from rbprune.errors import ConfigError
 from rbprune.methods import PruningSettings
+from rbprune.methods.curvature import OVERHEAD
 from rbprune.methods.rbp import DiracStage
 from rbprune.runs.build import make_runner
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.recipe import load_recipe
-from rbprune.settings.sections import STAGE_STEPS
+from rbprune.settings.sections import RECOVERY_STEPS, STAGE_STEPS
 from rbprune.train.runner import Runner
 from tests.networks import pruner, stripes, tiny_cnn, train_stage
 
@@ -101,7 +102,14 @@ def test_whoever_says_nothing_gets_the_same_settings_everywhere(
     assert run.prune.epochs is not None and call.prune.epochs == STAGE_STEPS, "one step makes an epoch here"
     assert run.prune.epochs * (6000 // run.prune.batch_size) == pytest.approx(STAGE_STEPS), "steps count, not epochs"
     assert call.prune.changed(epochs=0) == run.prune.changed(epochs=0)
-    assert (call.finetune, call.budget, call.seed, call.runtime) == (run.finetune, run.budget, run.seed, run.runtime)
+    assert call.finetune.changed(epochs=0) == run.finetune.changed(epochs=0)
+    steps = 6000 // run.finetune.batch_size
+    assert run.finetune.length * steps == pytest.approx(RECOVERY_STEPS) and call.finetune.length == RECOVERY_STEPS
+    stages = len(Pruner(model, example, dataset_size=2))
+    wanted = stages * STAGE_STEPS * (1 + OVERHEAD) + RECOVERY_STEPS
+    for found, size in ((run, steps), (call, 1)):  # without batch normalisation nothing is recalibrated
+        assert found.budget is not None and found.budget * size == pytest.approx(wanted), "in steps: the same for both"
+    assert (call.pruning_share, call.seed, call.runtime) == (run.pruning_share, run.seed, run.runtime)
     assert {name: getattr(loop, name) for name in DECIDED} == {name: getattr(run.prune, name) for name in DECIDED}
     assert (loop.price, loop.rates, loop.rate_lr, loop.ratio) == (None, "fixed-point", 0.05, None), "the price is open"
     assert set(PruningSettings.model_fields) - set(DECIDED) == {"macs_ratio", "params_ratio", "downsampling"}

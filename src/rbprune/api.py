@@ -13,6 +13,7 @@ from rich.console import Console
 from torch import nn
 
 from rbprune.graph import Plan
+from rbprune.logging.console import cost_line
 from rbprune.methods import Price
 from rbprune.pruner import Loss
 from rbprune.runs.folder import RunFolder
@@ -29,6 +30,7 @@ class Result:
 
     model: nn.Module
     plan: Plan
+    """What has been removed from the model as it was built, also by earlier calls."""
     summary: dict[str, Any]
     events: list[dict[str, Any]]
     config: Settings
@@ -60,7 +62,7 @@ def prune(
     options: Mapping[str, Any] | Iterable[str] = (),
     console: Console | None = None,
 ) -> Result:
-    """Prune a trained model in place and fine-tune it.
+    """Prune a trained model in place and fine-tune it; called again, it goes on from where the model is.
 
     Errors before and after are measured on ``test_loader``, or else on ``val_loader``. What is not given has the same
     default as in a recipe and in ``Pruner``.
@@ -93,12 +95,14 @@ def prune(
         "prune": {name: value for name, value in given.items() if value is not None},
     }
     settings = build_settings(merge(base, tables), overrides, where="options")
-    train = LoaderStream(train_loader, dataset_size)
-    val = None if val_loader is None else LoaderStream(val_loader)
-    test = val if test_loader is None else LoaderStream(test_loader)
+    train = LoaderStream(train_loader, dataset_size, name="train_loader")
+    val = None if val_loader is None else LoaderStream(val_loader, name="val_loader")
+    test = val if test_loader is None else LoaderStream(test_loader, name="test_loader")
     data = RunData(train=lambda batch_size: train, val=val, test=test)
     runner = Runner(settings, model, example_inputs, data, loss_fn, console=console)
     summary = runner.run()
+    if runner.engine.main:
+        runner.console.print(cost_line(summary), markup=False, highlight=False, soft_wrap=True)
     if summary.get("verdict", {}).get("level") == "bad":
         warnings.warn(f"the verdict on this run is bad: {summary['verdict']['text']}", stacklevel=2)
-    return Result(model, runner.graph.plan(), summary, runner.journal.events, runner.settings)
+    return Result(model, runner.pruner.plan, summary, runner.journal.events, runner.settings)

@@ -99,15 +99,15 @@ class Pruner:
         self.likelihood: Likelihood | None = None if loss_fn is None else likelihood_of(loss_fn)
         """What the loss is a likelihood of, where it is known."""
         self.loss_fn = loss_fn
-        classes = self._count_classes(example_inputs)
-        self.settings = _decided(settings, self.method, classes, self.likelihood)
+        self._given, self._classes = settings, self._count_classes(example_inputs)
+        self.settings = _decided(settings, self.method, self._classes, self.likelihood)
         """The settings with what was left open decided for this network; the price only where it was measured."""
         self.dense: nn.Module | None = None
         """A copy of the network before any cut, for methods that compare with it."""
         self.dense_measures: DenseMeasures | None = None
         """What ``measure`` found."""
         self._default_price = DefaultPrice.of(self.graph, dataset_size)
-        price = self.settings.price or self._default_price.price(math.log(classes or UNKNOWN_CLASSES))
+        price = self.settings.price or self._default_price.price(math.log(self._classes or UNKNOWN_CLASSES))
         self._context = StageContext(
             dataset_size,
             price.resolve(self.graph, dataset_size),
@@ -259,10 +259,17 @@ class Pruner:
                 stage.abandon()
         self.dense = None  # of a network that is not trained yet
 
+    def count_stages(self, method: str) -> tuple[int, float]:
+        """How many stages another method would have on this network under the same settings, and what it would compute
+        in a training step beside the step, as a part of it."""
+        settings, found = self._given.changed(method=method), find_method(method)
+        decided = _decided(settings, found, self._classes, self.likelihood)
+        return len(schedule_sites(self.graph, settings)), found.stage.step_overhead(decided)
+
     @property
     def plan(self) -> Plan:
-        """What has been removed so far."""
-        return self.graph.plan()
+        """What has been removed so far from the network as it was built, also before this pruner."""
+        return self.graph.history().plan
 
 
 def _decided(

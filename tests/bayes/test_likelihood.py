@@ -22,6 +22,7 @@ WEIGHTS = torch.tensor([1.0, 3.0, 0.5])
 CASES: list[tuple[Callable[..., Tensor], tuple[int, ...], Tensor]] = [
     (F.cross_entropy, (3, 3), LABELS),
     (nn.CrossEntropyLoss(weight=WEIGHTS), (3, 3), LABELS),
+    (nn.CrossEntropyLoss(weight=WEIGHTS), (3, 3), LABELS.byte()),
     (nn.CrossEntropyLoss(label_smoothing=0.2), (3, 3), LABELS),
     (nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.2), (3, 3), LABELS),
     (functools.partial(F.cross_entropy, ignore_index=2), (3, 3), LABELS),

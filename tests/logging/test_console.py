@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from rbprune.logging import console as module
-from rbprune.logging.console import stage_line, summary_table
+from rbprune.logging.console import cost_line, stage_line, summary_table
 from tests.report.fake import write_run
 
 
@@ -72,3 +72,14 @@ def test_summary_on_a_terminal_that_knows_ascii_only(tmp_path: Path) -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     summary_table({**write_run(tmp_path, sites=3), "error_after": None}, Console(file=file, width=80))
     file.flush()
+
+
+def test_the_cost_is_one_plain_line() -> None:
+    spent = {"dense_epochs": {"pretrain": 12.0, "prune": 0.25, "finetune": 0.0}}
+    assert cost_line(spent) == "cost: 12.2 dense epochs (pretraining 12 + pruning 0.25)"
+    assert cost_line({}) == "cost: unknown"
+    again = {**spent, "macs_ratio_total": 4.338, "params_ratio_total": 7.5}
+    assert cost_line(again).endswith(
+        "; with the earlier cuts 4.34x fewer MACs and 7.50x fewer parameters than the original network"
+    )
+    assert "cost: 12.2 dense epochs" in printed(spent)

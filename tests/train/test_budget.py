@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from rbprune import Pruner
 from rbprune.graph.cost import PARAMS
@@ -14,7 +16,17 @@ from rbprune.methods.cp import CPStage
 from rbprune.methods.curvature import OVERHEAD
 from rbprune.methods.ranking import L1, Taylor
 from rbprune.methods.thinet import ThiNetStage
-from rbprune.train.budget import FORWARD, PRUNING_SHARE, Account, forward_cost, observation_cost, stage_epochs
+from rbprune.settings.recipe import build_settings, to_toml
+from rbprune.settings.sections import RECOVERY_EPOCHS
+from rbprune.train.budget import (
+    FORWARD,
+    PRUNING_SHARE,
+    Account,
+    forward_cost,
+    observation_cost,
+    stage_epochs,
+    with_budget,
+)
 from rbprune.train.phase import Phase
 from rbprune.train.state import RunState
 from tests.networks import tiny_cnn
@@ -110,3 +122,52 @@ def test_observation_counts_by_what_is_computed() -> None:
     assert observation_cost(CPStage, 5, 10, 0.5) == pytest.approx(0.5 * 0.5 / 3 + 0.5 / 3), "and those of the dense"
     assert observation_cost(Taylor, 50, 10) == 1, "an epoch has no more batches"
     assert forward_cost(50, 10, 0.5) == pytest.approx(0.5 / 3)
+
+
+@pytest.mark.parametrize("normalises", [True, False])
+@pytest.mark.parametrize(("rates", "overhead"), [("auto", OVERHEAD), ("adam", 0.0)])
+def test_where_nobody_says_how_long_every_method_may_spend_what_the_default_one_may(
+    normalises: bool, rates: str, overhead: float
+) -> None:
+    """Ten steps an epoch in a stage, and 250 in fine-tuning, where five epochs are more than a thousand steps."""
+    model = tiny_cnn()
+    if not normalises:
+        model[1], model[5] = torch.nn.Identity(), torch.nn.Identity()
+    found = {}
+    for method, ratio in {"rbp": None, "ibp": None, "sbp": None, "uniform": 1.5, "thinet": 1.5}.items():
+        prune = {"method": method, "rates": rates, "epochs": 20, "macs_ratio": ratio}
+        settings = small_settings({"finetune": {"epochs": None, "batch_size": 4}, "prune": prune})
+        example = torch.zeros(1, 1, 8, 8)
+        pruner = Pruner(model, example, dataset_size=64, loss_fn=F.cross_entropy, settings=settings.prune)
+        settings = settings.model_copy(update={"prune": pruner.settings})
+        found[method] = with_budget(settings, pruner, {128: 10, 4: 250}.__getitem__)
+    recalibration = 3 / 10 / 3 if normalises else 0
+    wanted = 2 * (20 * (1 + overhead) + recalibration) + RECOVERY_EPOCHS
+    assert [settings.budget for settings in found.values()] == [pytest.approx(wanted)] * 5
+    assert {settings.pruning_share for settings in found.values()} == {1.0}
+    assert {settings.finetune.epochs for settings in found.values()} == {RECOVERY_EPOCHS}
+
+
+def test_what_was_said_about_the_length_stays() -> None:
+    for tables in ({"finetune": {"epochs": 2}}, {"budget": 3.0, "finetune": {"epochs": None}}, {"task": "train"}):
+        found = account(tables)
+        decided = with_budget(found.settings, found.pruner, lambda batch_size: 4)
+        assert decided.budget == tables.get("budget")
+        assert decided.pruning_share is None
+        assert decided.finetune.epochs == {"finetune": 2, "budget": 250, "task": 1}[next(iter(tables))]
+
+
+def test_a_share_for_pruning_is_kept_to() -> None:
+    found = account({"budget": 3, "pruning_share": 0.1, "prune": {"epochs": 4, "rates": "adam"}})
+    assert found.epochs(phases(found)[0], teacher=False) == pytest.approx(0.1 * 3 / 2)
+    is_open = account({"pruning_share": 0.1, "finetune": {"epochs": None}})
+    assert with_budget(is_open.settings, is_open.pruner, lambda batch_size: 4).pruning_share == 0.1
+
+
+def test_what_was_decided_is_not_decided_again() -> None:
+    """A resumed run reads its settings from config.toml, where nothing is open any more."""
+    found = account({"finetune": {"epochs": None}})
+    decided = with_budget(found.settings, found.pruner, lambda batch_size: 4)
+    read = build_settings(tomllib.loads(to_toml(decided)))
+    assert decided.budget is not None and read.pruning_share == 1
+    assert with_budget(read, found.pruner, lambda batch_size: 7) == read == decided

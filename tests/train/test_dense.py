@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 from rbprune.methods.loss_check import LossCheck
 from rbprune.settings.sections import RuntimeSettings
-from rbprune.train.budget import forward_cost
-from rbprune.train.dense import CHECK, CHECK_BATCHES, check_batches
+from rbprune.train.budget import CHECK_BATCHES, forward_cost
+from rbprune.train.dense import CHECK, check_batches
 from rbprune.train.engine import Engine
 from rbprune.train.stream import LoaderStream
 from tests.networks import stripes

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from rbprune.errors import DataError
-from rbprune.train.objective import data_loss, distillation, mistakes
+from rbprune.train.objective import data_loss, distillation, mistakes, training_outputs
 
 
 def test_labels_out_of_range_are_named() -> None:
@@ -15,6 +16,37 @@ def test_labels_out_of_range_are_named() -> None:
         data_loss(F.cross_entropy, torch.zeros(2, 10), torch.tensor([1, 12]), "batch 3")
     with pytest.raises(DataError, match="the loss fails on batch 3"):
         data_loss(F.cross_entropy, torch.zeros(2, 10), torch.zeros(3, dtype=torch.long), "batch 3")
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (
+            torch.zeros(2, dtype=torch.int32),
+            r"targets torch.int32 of shape \(2,\): labels .* \(targets.long",
+        ),
+        (torch.zeros(2), r"targets torch.float32 of shape \(2,\): labels of classes are whole numbers"),
+        (torch.zeros(2, 1, dtype=torch.long), r"outputs are torch.float32 of shape \(2, 10\) and .* \(2, 1\)$"),
+        ([0, 1], "the targets a list$"),
+    ],
+)
+def test_targets_of_a_type_that_the_loss_cannot_take_are_named(targets: object, message: str) -> None:
+    with pytest.raises(DataError, match=f"the loss fails on batch 3: .*{message}"):
+        data_loss(F.cross_entropy, torch.zeros(2, 10), targets, "batch 3")
+
+
+def test_whole_numbers_for_a_loss_of_numbers_are_named() -> None:
+    with pytest.raises(DataError, match=r"numbers may have to be floating \(targets.float\(\)\)$"):
+        data_loss(F.binary_cross_entropy_with_logits, torch.zeros(2, 3), torch.ones(2, 3).long(), "batch 3")
+
+
+def test_a_single_example_that_cannot_be_normalised_is_named() -> None:
+    norm = nn.Sequential(nn.BatchNorm1d(3))
+    with pytest.raises(DataError, match=r"batch 3 has a single example, and batch normalisation .* drop_last=True"):
+        training_outputs(norm, torch.zeros(1, 3), "batch 3")
+    with pytest.raises(ValueError, match="expected 2D or 3D input"):
+        training_outputs(norm, torch.zeros(1, 3, 3, 3), "batch 3")
+    assert training_outputs(norm, torch.zeros(2, 3), "batch 3").shape == (2, 3)
 
 
 def test_distillation_is_zero_for_equals_and_matches_its_definition() -> None:

@@ -86,6 +86,17 @@ def test_a_part_of_an_epoch_is_so_many_steps(epochs: float) -> None:
     assert found.at_epoch_end == (epochs > 0)
 
 
+@pytest.mark.parametrize(("epochs", "every", "reports"), [(100, 1, 100), (101, 2, 51), (1000, 10, 100)])
+def test_of_hundreds_of_epochs_not_every_one_is_reported(epochs: int, every: int, reports: int) -> None:
+    found = phase_run(epochs=epochs)
+    assert found.report_every == every
+    due = 0
+    for epoch in range(1, epochs + 1):
+        found.step, found.over, found.meter.steps = STEPS * epoch, epoch == epochs, 1
+        due += found.at_epoch_end
+    assert due == reports
+
+
 def test_a_step_is_the_step_of_a_plain_loop() -> None:
     found = phase_run(epochs=2)
     losses = run_all(found)

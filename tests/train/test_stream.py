@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler
 
 from rbprune.data import TensorSource
 from rbprune.errors import DataError
-from rbprune.train.stream import LoaderStream, SourceStream, filled, rows
+from rbprune.train.stream import LoaderStream, SourceStream, count_examples, filled, rows
 
 
 def source(count: int) -> TensorSource:
@@ -83,3 +83,22 @@ def test_batches_that_lost_all_their_examples_are_left_out() -> None:
     assert [rows(targets) for targets in (torch.zeros(3), torch.tensor(1), [1, 2])] == [3, None, None]
     other = (torch.zeros(2), {"boxes": []})
     assert list(filled([other])) == [other], "targets of another kind cannot be counted"
+
+
+def test_the_examples_of_a_batch_are_the_rows_of_its_targets_or_else_of_its_first_input() -> None:
+    image = torch.zeros(3, 1, 2, 2)
+    assert count_examples(image, torch.zeros(3)) == 3
+    assert count_examples([image, torch.zeros(3, 1)], [{"boxes": torch.zeros(7, 4)}] * 3) == 3
+    assert count_examples({"image": image}, torch.tensor(1.0)) == 3
+    assert count_examples("words", None) is None
+
+
+def test_a_loader_without_a_batch_is_refused_by_name_with_the_reason() -> None:
+    few = TensorDataset(torch.zeros(3, 2), torch.zeros(3))
+    with pytest.raises(
+        DataError, match="val_loader yields no batch; its 3 examples are fewer than its batch size of 8"
+    ):
+        LoaderStream(DataLoader(few, batch_size=8, drop_last=True), name="val_loader")
+    with pytest.raises(DataError, match="the loader yields no batch; give one with at least one"):
+        LoaderStream([])
+    assert LoaderStream(DataLoader(few, batch_size=8)).steps == 1

@@ -62,3 +62,18 @@ def test_the_log_of_costs_is_a_copy(cut: tuple[Pruner, dict[str, float]]) -> Non
     found = summarise(small_settings(), state, pruner, dataset_size=64, dense=dense, score=None)
     state.cost["prune"] = 9.0
     assert found["dense_epochs"]["prune"] == 0.0
+
+
+def test_a_network_that_had_been_cut_before_is_also_compared_with_the_original(
+    cut: tuple[Pruner, dict[str, float]],
+) -> None:
+    pruner, dense = cut
+    first = summarise(small_settings(), RunState(), pruner, dataset_size=64, dense=dense, score=None)
+    assert "macs_ratio_total" not in first and "params_ratio_total" not in first
+    again = Pruner(pruner.model, torch.zeros(1, 1, 8, 8), dataset_size=64, settings=small_settings().prune)
+    middle = {"macs": float(again.graph.macs()), "params": float(again.graph.params())}
+    again.graph.remove({"0": range(3)})
+    found = summarise(small_settings(), RunState(), again, dataset_size=64, dense=middle, score=None)
+    for name in ("macs", "params"):
+        assert found[f"{name}_ratio"] == middle[name] / found[f"{name}_after"]
+        assert found[f"{name}_ratio_total"] == dense[name] / found[f"{name}_after"]

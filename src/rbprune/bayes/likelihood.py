@@ -56,7 +56,7 @@ class Softmax:
             spread = weight.view(-1, *[1] * (outputs.dim() - 2))
             return ((1 - smooth) * (targets.float() * spread).sum(1) + even) / positions
         seen = targets != self.ignore_index
-        own = weight[targets.where(seen, 0)] * seen
+        own = weight[targets.where(seen, 0).long()] * seen
         return ((1 - smooth) * own + even * seen) / own.sum().clamp_min(torch.finfo(own.dtype).tiny)
 
 

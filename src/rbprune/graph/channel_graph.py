@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from rbprune.errors import ModelError, UnprunableError, nearest
 from rbprune.graph.cost import MACS, PARAMS, LayerCost
+from rbprune.graph.cutting.history import CutHistory, note_cuts, read_cuts, tensor_shapes
 from rbprune.graph.cutting.plan import Plan
 from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply
 from rbprune.graph.layer_table import set_width
@@ -45,6 +46,9 @@ class ChannelGraph:
         self._fixed = [LayerCost(name, kind, macs, params) for name, (macs, params, kind) in fixed.items()]
         self._modules = dict(model.named_modules(remove_duplicate=False))
         self._axes = {(axis.owner, axis.role): axis for axis in axes}
+        self.earlier: CutHistory | None = read_cuts(model)
+        """The cuts that the network had behind it when it was traced."""
+        self._shapes: dict[str, list[int]] = {}
         self._alive: dict[tuple[str, Role], Tensor] = {
             (part.owner, part.role): torch.arange(len(self._axes[part.owner, part.role].ids))
             for site in sites
@@ -148,6 +152,8 @@ class ChannelGraph:
                 stay = stays.setdefault(key, torch.ones(len(self._alive[key]), dtype=torch.bool))
                 stay[self.places(site, part)[gone].flatten()] = False
         self._check_widths(stays)
+        names = (name for key in stays for name, _ in self._axes[key].tensors)
+        self._shapes = tensor_shapes(self.model, names) | self._shapes
         stays = {key: stay for key, stay in stays.items() if not bool(stay.all())}
         cuts = [(name, dim, stay) for key, stay in stays.items() for name, dim in self._axes[key].tensors]
         for name, dim, stay in sorted(cuts, key=lambda cut: cut[1]):  # rows first: they are cheap to cut
@@ -160,6 +166,7 @@ class ChannelGraph:
             left = torch.ones(self[name].channels, dtype=torch.bool)
             left[gone] = False
             self[name].alive = self[name].alive[left]
+        note_cuts(self.model, self.history())
         return self.plan()
 
     def _check_widths(self, axes: Iterable[tuple[str, Role]]) -> None:
@@ -187,6 +194,10 @@ class ChannelGraph:
                     widths.setdefault(owner, {})[role] = len(alive)
         sites = {s.name: {"channels": s.original, "kept": s.alive.tolist()} for s in self.sites}
         return Plan(tensors, widths, sites)
+
+    def history(self) -> CutHistory:
+        """How the network came about from the one that was built: cuts before the trace, as far as known, and since."""
+        return CutHistory(self.plan(), self._shapes).after(self.earlier, self.model)
 
     def _weight(self, owner: str) -> Tensor:
         weight = find_tensor(self.model, f"{owner}.weight" if owner in self._modules else owner)[2]

@@ -105,6 +105,16 @@ def set_width(module: nn.Module, role: Role, width: int) -> None:
             setattr(module, name, int(getattr(module, name)) * width // before)
 
 
+def counts_of(module: nn.Module) -> dict[str, int]:
+    """All numbers of a module that follow its channels, by attribute, as they are.
+
+    >>> counts_of(nn.GroupNorm(4, 8))
+    {'num_channels': 8, 'num_groups': 4}
+    """
+    names = {name: None for kind in _kinds(module) for name in (*kind.widths, *kind.group_counts)}
+    return {name: int(getattr(module, name)) for name in names}
+
+
 def _kinds(module: nn.Module) -> list[LayerKind]:
     """All entries of a module, that of torch first."""
     found = (torch_kind(module), timm_kind(module), user_kind(module))

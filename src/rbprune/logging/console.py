@@ -15,6 +15,7 @@ from rbprune.logging.cost_totals import cost_totals, quantity
 from rbprune.logging.event_fields import as_list, as_mapping, as_pair, as_text
 from rbprune.utils.numbers import as_number, decimal, duration, ratio, score, share
 
+_PHASES = {"pretrain": "pretraining", "prune": "pruning", "finetune": "fine-tuning"}
 MOST_SITES = 40
 BAR = 20
 
@@ -73,8 +74,7 @@ def summary_table(summary: Mapping[str, Any], console: Console) -> None:
         console.print(_sites_table(channels, as_mapping(summary.get("undecided")), wide))
         if len(channels) > MOST_SITES:
             console.print(Text(f"  and {len(channels) - MOST_SITES} more sites, all in report.html", style="dim"))
-    if spent := _spent(summary):
-        console.print(Text.assemble(("  cost  ", "bold"), spent))
+    console.print(Text(f"  {cost_line(summary)}"))
     verdict = as_mapping(summary.get("verdict"))
     if verdict:
         colour = {"good": "green", "bad": "bold red"}.get(as_text(verdict.get("level")), "yellow")
@@ -143,16 +143,20 @@ def _arrow(channels: Mapping[str, tuple[float | None, float | None]], arrow: str
     return f"{before:.0f} {arrow} {after:.0f}"
 
 
-def _spent(summary: Mapping[str, Any]) -> str:
-    """What the run itself took: dense epochs, in total and by phase, and time."""
-    phases = {str(k): as_number(v) for k, v in as_mapping(summary.get("dense_epochs")).items()}
+def cost_line(summary: Mapping[str, Any]) -> str:
+    """One line on what a run took: dense epochs, in all and by phase, and time; and how much smaller the network is
+    than the original one, where it had been cut before.
+
+    >>> cost_line({"dense_epochs": {"pretrain": 0.0, "prune": 1.5, "finetune": 5.0}, "seconds": 75})
+    'cost: 6.5 dense epochs (pruning 1.5 + fine-tuning 5), 1 min 15 s'
+    """
+    phases = {_PHASES.get(str(k), str(k)): as_number(v) for k, v in as_mapping(summary.get("dense_epochs")).items()}
     known = {name: value for name, value in phases.items() if value}
-    parts = []
-    if any(value is not None for value in phases.values()):
-        split = (
-            f" ({' + '.join(f'{name} {decimal(value)}' for name, value in known.items())})" if len(known) > 1 else ""
-        )
-        parts.append(f"{decimal(sum(known.values()))} dense epochs{split}")
+    split = f" ({' + '.join(f'{name} {decimal(value)}' for name, value in known.items())})" if known else ""
+    parts = [f"{decimal(sum(known.values()))} dense epochs{split}"] if phases else []
     if as_number(summary.get("seconds")) is not None:
         parts.append(duration(summary["seconds"]))
-    return ", ".join(parts)
+    totals = {cost.label: summary.get(f"{name}_ratio_total") for name, cost in COSTS.items()}
+    smaller = [f"{ratio(total)} fewer {label}" for label, total in totals.items() if as_number(total) is not None]
+    in_all = f"; with the earlier cuts {' and '.join(smaller)} than the original network" if smaller else ""
+    return f"cost: {', '.join(parts) or 'unknown'}{in_all}"

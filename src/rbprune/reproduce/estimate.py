@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch.nn.functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from rbprune import models
 from rbprune.errors import RbpruneError
@@ -17,7 +16,7 @@ from rbprune.reproduce.experiments import Experiment, check_overrides
 from rbprune.runs.build import load_data
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
-from rbprune.train.budget import epoch_cost, forward_cost, observation_cost, stage_epochs
+from rbprune.train.budget import epoch_cost, observation_cost, recalibration_cost, stage_epochs, with_budget
 
 ILSVRC_IMAGES = 1_281_167
 USUAL_IMAGES = {"cifar10": 50_000, "mnist": 60_000, "folder": ILSVRC_IMAGES, "shards": ILSVRC_IMAGES}
@@ -109,19 +108,19 @@ class _PlannedPhase(NamedTuple):
 
 
 def _phases(settings: Settings, pruner: Pruner, size: int, pretrained: bool) -> Iterator[_PlannedPhase]:
-    prune, tune, budget, stages = settings.prune, settings.finetune, settings.budget, len(pruner)
     if settings.pretrain is not None and not pretrained:
         yield _PlannedPhase(
             "pretrain", settings.pretrain.epochs, settings.pretrain.epochs, settings.pretrain.batch_size
         )
-    method, steps = pruner.method.stage, -(-size // prune.batch_size)
+    method, stages, steps = pruner.method.stage, len(pruner), -(-size // settings.prune.batch_size)
+    settings = settings.model_copy(update={"prune": settings.prune.with_epochs(steps)})
+    settings = with_budget(settings, pruner, lambda batch_size: -(-size // batch_size))
+    prune, tune = settings.prune, settings.finetune
     epoch = epoch_cost(1, taught=prune.distill > 0, overhead=method.step_overhead(pruner.settings))
-    epochs = stages * stage_epochs(prune.with_epochs(steps).length, stages, budget, epoch)
-    looks = observation_cost(method, prune.observe, steps)
-    if any(isinstance(module, _BatchNorm) for module in pruner.model.modules()):
-        looks += forward_cost(settings.runtime.recalibrate, steps)
+    epochs = stages * stage_epochs(prune.length, stages, settings.budget, epoch, settings.pruning_share)
+    looks = observation_cost(method, prune.observe, steps) + recalibration_cost(settings, pruner, steps)
     pruning = epochs * epoch + stages * looks
     yield _PlannedPhase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)
     epoch = epoch_cost(1, taught=tune.distill > 0)
-    dense = tune.epochs * epoch if budget is None else max(0.0, budget - pruning)
+    dense = tune.length * epoch if settings.budget is None else max(0.0, settings.budget - pruning)
     yield _PlannedPhase("fine-tune", dense / epoch, dense, tune.batch_size)

@@ -35,6 +35,9 @@ class DataSettings(Section):
 
 STAGE_STEPS = 200
 """Steps of a stage: rates that go a twentieth of their way in each are at their end, and the curvature is known."""
+RECOVERY_STEPS, RECOVERY_EPOCHS = 1000, 5
+"""Recovery after the cuts, where nobody says how long: at least so many steps (of a small data set many passes), and at
+least so many passes over a large one."""
 
 
 class OptimSettings(Section):
@@ -54,7 +57,7 @@ class OptimSettings(Section):
     @property
     def length(self) -> float:
         """``epochs``, once they are decided."""
-        assert self.epochs is not None, "PruneSettings.with_epochs decides it"
+        assert self.epochs is not None, "with_epochs decides it"
         return self.epochs
 
 
@@ -88,12 +91,24 @@ class PruneSettings(OptimSettings, PruningSettings):
 class FinetuneSettings(OptimSettings):
     """Training of the pruned network."""
 
-    epochs: float = Field(5, ge=0)
+    epochs: float | None = Field(None, ge=0)
+    """How long the pruned network is trained. Where neither this nor ``Settings.budget`` is given, what is left of a
+    budget that is the same for every method: what the default method's stages may take and, of the dense network,
+    ``RECOVERY_STEPS`` steps or ``RECOVERY_EPOCHS`` epochs, whichever is longer (``train/budget.py``)."""
     optimizer: Literal["sgd", "adam"] = "adam"
     lr: float = Field(1e-3, gt=0)
     decay: Literal["constant", "linear", "cosine", "step"] = "cosine"
     distill: float = Field(0.0, ge=0, le=1)
     """Share of the loss that asks to agree with the dense network."""
+
+    def with_epochs(self, steps: int) -> Self:
+        """The same settings with the length of the recovery in epochs of so many steps, where it was left open.
+
+        >>> FinetuneSettings().with_epochs(8).epochs, FinetuneSettings().with_epochs(400).epochs
+        (125.0, 5.0)
+        """
+        recovery = max(float(RECOVERY_EPOCHS), RECOVERY_STEPS / steps)
+        return self if self.epochs is not None else self.model_copy(update={"epochs": recovery})
 
 
 class RuntimeSettings(Section):
@@ -123,5 +138,8 @@ class Settings(Section):
     finetune: FinetuneSettings = FinetuneSettings()
     runtime: RuntimeSettings = RuntimeSettings()
     budget: float | None = Field(None, gt=0)
-    """Dense epochs for pruning and fine-tuning together: pruning takes at most 40 % of it (its epochs are shortened if
-    need be), and fine-tuning lasts as long as is left."""
+    """Dense epochs for pruning and fine-tuning together: fine-tuning lasts as long as is left of them. Where neither
+    this nor ``finetune.epochs`` is given, it is decided (``train/budget.py``)."""
+    pruning_share: float | None = Field(None, gt=0, le=1)
+    """At most so much of the budget goes into pruning, whose stages are shortened if need be: by default 0.4 of a
+    budget that was given, and as much as it takes of one that was decided."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rbprune.graph.cost import MACS, Cost
 from rbprune.methods.stage import Stage
 from rbprune.pruner import Pruner
-from rbprune.settings.sections import Settings
+from rbprune.settings.sections import PruneSettings, Settings
 from rbprune.train.phase import Kind, Phase
 from rbprune.train.state import RunState
+from rbprune.utils.batch_norm import batch_norms
 
 FORWARD = 1 / 3
 """What a forward pass counts of a training step."""
+CHECK_BATCHES, CHECK_PASSES = 5, 4
+"""Training batches that every cut is measured on, and passes over them for each cut. Together with a look at the
+curvature in every fifth step this takes a tenth of the time of a stage."""
 PRUNING_SHARE = 0.4
-"""At most so much of a budget goes into pruning."""
+"""At most so much of a budget that was given goes into pruning, where nobody says otherwise."""
 
 
 def epoch_cost(share: float, *, taught: bool, overhead: float = 0.0) -> float:
@@ -46,13 +51,57 @@ def observation_cost(stage: type[Stage], batches: int, steps: int, share: float 
     return stage.observe_share * share * min(batches, steps) / steps + dense
 
 
-def stage_epochs(epochs: float, stages: int, budget: float | None, cost: float = 1.0) -> float:
+def stage_epochs(
+    epochs: float, stages: int, budget: float | None, cost: float = 1.0, share: float | None = None
+) -> float:
     """How long each stage trains: as asked, within its part of the budget, where an epoch costs ``cost`` at most.
+
+    ``share`` is what may go into pruning, ``PRUNING_SHARE`` unless told otherwise.
 
     >>> stage_epochs(1.0, 4, None), stage_epochs(1.0, 4, 5.0), stage_epochs(1.0, 4, 5.0, 1.25)
     (1.0, 0.5, 0.4)
+    >>> stage_epochs(1.0, 4, 5.0, 1.25, share=1)
+    1.0
     """
-    return epochs if budget is None else min(epochs, PRUNING_SHARE * budget / (stages * cost))
+    share = PRUNING_SHARE if share is None else share
+    return epochs if budget is None else min(epochs, share * budget / (stages * cost))
+
+
+def with_budget(settings: Settings, pruner: Pruner, steps_of: Callable[[int], int]) -> Settings:
+    """The settings with the length of the recovery decided, where it was left open.
+
+    Where neither a budget nor the epochs of fine-tuning are given, every method has the same budget: what the default
+    method may take on this network for its stages, and the recovery of the dense network. Whatever a method does not
+    spend on pruning is left for its fine-tuning. ``steps_of`` says how many steps an epoch has with a batch size.
+    """
+    is_open = settings.budget is None and settings.finetune.epochs is None and settings.task == "prune"
+    recovery_steps = steps_of(settings.finetune.batch_size)
+    settings = settings.model_copy(update={"finetune": settings.finetune.with_epochs(recovery_steps)})
+    if is_open:
+        share = 1.0 if settings.pruning_share is None else settings.pruning_share
+        budget = _default_budget(settings, pruner, steps_of(settings.prune.batch_size))
+        settings = settings.model_copy(update={"budget": budget, "pruning_share": share})
+    return settings
+
+
+def _default_budget(settings: Settings, pruner: Pruner, steps: int) -> float:
+    """What the default method may take, in dense epochs: each stage its length and the recalibration after it."""
+    prune, finetune = settings.prune, settings.finetune
+    stages, overhead = pruner.count_stages(PruneSettings.model_fields["method"].default)
+    stage = prune.length * epoch_cost(1, taught=prune.distill > 0, overhead=overhead)
+    stage += recalibration_cost(settings, pruner, steps) + check_cost(steps)
+    return stages * stage + finetune.length * epoch_cost(1, taught=finetune.distill > 0)
+
+
+def check_cost(steps: int, share: float = 1.0) -> float:
+    """What measuring a cut takes, in dense epochs of so many steps: the network at the stage's beginning, then before
+    the cut, with the channels masked, and after the recalibration."""
+    return CHECK_PASSES * forward_cost(CHECK_BATCHES, steps, share)
+
+
+def recalibration_cost(settings: Settings, pruner: Pruner, steps: int) -> float:
+    """What the recalibration after a cut takes at most, in dense epochs of so many steps."""
+    return forward_cost(settings.runtime.recalibrate, steps) if batch_norms(pruner.model) else 0.0
 
 
 @dataclass
@@ -99,7 +148,7 @@ class Account:
             return self.state.finetune_epochs
         if phase.kind == "prune" and budget is not None:
             most = epoch_cost(1, taught=phase.distill > 0, overhead=self._overhead(phase))
-            return stage_epochs(phase.optim.length, len(self.pruner), budget, most)
+            return stage_epochs(phase.optim.length, len(self.pruner), budget, most, self.settings.pruning_share)
         return phase.optim.length
 
     def _overhead(self, phase: Phase) -> float:

@@ -9,17 +9,17 @@ import torch
 
 from rbprune.bayes.likelihood import Location
 from rbprune.pruner import DenseMeasures, Pruner
-from rbprune.train.budget import Account, forward_cost
+from rbprune.train.budget import CHECK_BATCHES, Account, forward_cost
 from rbprune.train.engine import Engine
+from rbprune.train.objective import data_loss
 from rbprune.train.state import RunState
 from rbprune.train.stream import Batch, Stream, filled, rows
+from rbprune.utils.inputs import call
+from rbprune.utils.modes import evaluating
 from rbprune.utils.seeds import mix
 
 CHECK = (1 << 40) + 3
 """Number of an epoch that no training reaches: cuts are measured on its first batches, the same throughout a run."""
-CHECK_BATCHES = 5
-"""With three passes over them for each cut, and a look at the curvature in every fifth step, what is measured takes a
-tenth of the time of a stage."""
 
 
 def measure_dense(
@@ -28,12 +28,22 @@ def measure_dense(
     """Let the pruner look at the dense network; a resumed run only takes up its batches again."""
     known = None if state.dense_loss is None else DenseMeasures(state.dense_loss, state.explained)
     batches = check_batches(stream, engine, seed)
+    if known is None:
+        _check_targets(pruner, batches)
     found = pruner.measure(batches, known)
     if known is None:
         state.dense_loss, state.explained = found.loss, found.explained
         account.spend("prune", forward_cost(len(batches), stream.steps))
         if isinstance(pruner.likelihood, Location):
             state.error_sums = pruner.likelihood.sums.tolist()
+
+
+def _check_targets(pruner: Pruner, batches: list[Batch]) -> None:
+    """Name what does not fit, if the loss cannot take the targets."""
+    assert pruner.loss_fn is not None
+    with evaluating(pruner.model), torch.no_grad():
+        for inputs, targets in batches[:1]:
+            data_loss(pruner.loss_fn, call(pruner.model, inputs), targets, "training batch 0")
 
 
 def check_batches(stream: Stream, engine: Engine, seed: int) -> list[tuple[Any, Any]]:

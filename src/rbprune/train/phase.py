@@ -18,10 +18,11 @@ from rbprune.settings.sections import FinetuneSettings, OptimSettings, PruneSett
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
 from rbprune.train.engine import Engine
 from rbprune.train.finite import LossMeter
-from rbprune.train.objective import data_loss, distillation
+from rbprune.train.objective import data_loss, distillation, training_outputs
 from rbprune.train.optim import learning_rate, make_optimizer
-from rbprune.train.settle import Settling
-from rbprune.train.stream import Stream, rows
+from rbprune.train.settle import Settling, StageEnding
+from rbprune.train.stream import Stream, count_examples
+from rbprune.utils.batch_norm import norms_of_single_values
 from rbprune.utils.inputs import call
 from rbprune.utils.seeds import mix
 
@@ -30,9 +31,9 @@ _FINETUNE = 1 << 20
 """More than any number of stages."""
 _LOOKS, _FEWEST = 10, 10
 """How often in an epoch the rates are looked at, and how many steps are between two looks at least."""
-_CLOSING, _CLOSING_PART, _CLOSING_LOOK = 40, 3, 5
-"""The last steps of a stage, and at most a third of it, bring the rates to 0 or 1; how often it is seen whether they
-are there."""
+_MOST_REPORTS = 100
+"""Reports of a phase at most, each with a validation: of hundreds of passes over a small data set not every one is
+told."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,14 @@ class PhaseRun:
     ) -> None:
         self.phase, self.engine, self.model, self.stream, self.loss_fn = phase, engine, model, stream, loss_fn
         self.seed, self.stage, self.teacher = seed, stage, teacher
+        self._single_values: list[str] | None = None
+        """Layers of batch normalisation that cannot train on one example, once there was a batch to ask for them."""
         self.steps = round((phase.optim.length if epochs is None else epochs) * stream.steps)
+        self.report_every = max(1, -(-self.steps // (stream.steps * _MOST_REPORTS)))
+        """Epochs between two reports."""
         self.step = 0
         self.meter = LossMeter(engine.fabric.device)
         self.over = self.steps == 0
-        self.settled = False
-        """Whether a stage has come to rest."""
         self.optimizers = [make_optimizer(phase.optim, model.parameters())]
         self.settling: Settling | None = None
         if stage is not None:
@@ -114,8 +117,14 @@ class PhaseRun:
                 threshold = 0.5 if phase.optim.threshold is None else phase.optim.threshold
                 interval = max(_FEWEST, stream.steps // _LOOKS)
                 self.settling = Settling(phase.optim.settle, interval, threshold, speed=stage.settings.step_size)
+        self.ending = None if stage is None else StageEnding(stage, self.settling, self.steps)
         module = model if stage is None or stage.module is None else _Together(model, stage.module)
         self.module, self._ready = engine.setup(module, *self.optimizers)
+
+    @property
+    def settled(self) -> bool:
+        """Whether a stage has come to rest."""
+        return self.ending is not None and self.ending.settled
 
     def learning_rate(self, step: int) -> float:
         """The weights' learning rate at a step."""
@@ -123,8 +132,8 @@ class PhaseRun:
 
     @property
     def at_epoch_end(self) -> bool:
-        """Whether an epoch (the last may be a part of one) is complete and not yet reported."""
-        return self.meter.steps > 0 and (self.over or self.step % self.stream.steps == 0)
+        """Whether an epoch (the last may be a part of one) is complete, is to be reported, and is not yet."""
+        return self.meter.steps > 0 and (self.over or self.step % (self.report_every * self.stream.steps) == 0)
 
     def label(self, stages: list[list[str]]) -> str:
         """What is going on, for the progress bar; ``stages`` are the sites of each."""
@@ -173,8 +182,7 @@ class PhaseRun:
         torch.manual_seed(mix(self.seed, self.phase.salt, epoch))  # for a loader that shuffles by itself
         for inputs, targets in self.stream.epoch(mix(self.phase.salt, epoch), start):
             began = time.perf_counter()
-            left = rows(targets)
-            if left is not None and left < self.engine.world:  # corrupt examples were left out
+            if not self.can_train(inputs, targets, self.engine.world):
                 self.step += 1
                 self.over = self.step >= self.steps
                 if self.step < last:
@@ -184,7 +192,7 @@ class PhaseRun:
             loss = self._train_step(inputs, targets)
             self.step += 1
             self.meter.seconds += time.perf_counter() - began
-            self.over = self._over_now()
+            self.over = self.step >= self.steps if self.ending is None else self.ending.is_over(self.step)
             yield loss
             if self.over or self.step >= last:
                 return
@@ -194,29 +202,27 @@ class PhaseRun:
             "give one that yields as many in every epoch"
         )
 
+    def can_train(self, inputs: Any, targets: Any, processes: int = 1) -> bool:
+        """Whether a batch has enough examples for so many processes: corrupt ones may have been left out, and of a
+        single one batch normalisation may see but one value of each channel."""
+        left = count_examples(inputs, targets)
+        if left is None or left >= 2 * processes:
+            return True
+        if left >= processes and self._single_values is None:
+            self._single_values = norms_of_single_values(self.model, self.engine.put(inputs))
+        return left >= processes and not self._single_values
+
     def _check_some(self) -> None:
-        if not self.meter.steps:
+        if self.meter.steps:
+            return
+        where = f"epoch {-(-self.step // self.stream.steps)} ({self.phase.kind})"
+        if self._single_values:
             raise DataError(
-                f"no training example could be read in epoch {-(-self.step // self.stream.steps)} "
-                f"({self.phase.kind}): all were left out as corrupt; check data.path"
+                f"no batch of {where} can be trained on: they have single examples, of which batch normalisation "
+                f"{self._single_values[0]!r} sees one value of each channel, and that has no variance; use larger "
+                "batches (batch_size)"
             )
-
-    def _over_now(self) -> bool:
-        """Whether the phase is over after this step; a stage that has come to rest, or to its last steps, decides, and
-        its rates go where they will be after the cut."""
-        stage, done = self.stage, False
-        if stage is not None:
-            self.settled = self.settled or self._at_rest(stage)
-            last = min(_CLOSING, self.steps // _CLOSING_PART)
-            if not stage.closing and (self.settled or self.step >= self.steps - last):
-                stage.close(last)
-            done = self.step % _CLOSING_LOOK == 0 and stage.closed if stage.closing else self.settled
-        return done or self.step >= self.steps
-
-    def _at_rest(self, stage: Stage) -> bool:
-        watched = stage.watched()
-        at_rest = self.settling is not None and watched is not None and self.settling.settled(self.step, watched)
-        return at_rest and stage.decided
+        raise DataError(f"no training example could be read in {where}: all were left out as corrupt; check data.path")
 
     def _train_step(self, inputs: Any, targets: Any) -> Tensor:
         """One step; no number is read from the device. Returns the mean loss of the data."""
@@ -228,7 +234,7 @@ class PhaseRun:
         lr = self.learning_rate(self.step)
         for group in self.optimizers[0].param_groups:
             group["lr"] = lr
-        outputs = call(self.module, inputs)
+        outputs = training_outputs(self.module, inputs, where)
         loss = of_data = data_loss(self.loss_fn, outputs, targets, where)
         penalty = of_data.new_zeros(()) if self.stage is None else self.stage.kl(targets)
         self.meter.add(of_data, penalty, inputs, where)
@@ -271,7 +277,9 @@ class PhaseRun:
 
     def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
-        self.step, self.over, self.settled = values["step"], values["over"], values["settled"]
+        self.step, self.over = values["step"], values["over"]
+        if self.ending is not None:
+            self.ending.settled = values["settled"]
         self.meter.restore(values["meter"])
         for i, optimizer in enumerate(self.optimizers):
             prefix = f"optim{i}."

@@ -17,7 +17,7 @@ from rbprune.graph.cost import COSTS
 from rbprune.logging.journal import Journal
 from rbprune.pruner import Loss, Pruner
 from rbprune.settings.sections import Settings
-from rbprune.train.budget import Account
+from rbprune.train.budget import Account, with_budget
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.dense import measure_dense
 from rbprune.train.engine import Engine
@@ -69,7 +69,8 @@ class Runner:
         self.dataset_size = stream.size
         prune = prune.with_epochs(stream.steps)
         self.pruner = Pruner(model, example_inputs, dataset_size=stream.size, loss_fn=loss_fn, settings=prune)
-        self.settings = settings = settings.model_copy(update={"prune": self.pruner.settings})  # with all decided
+        settings = settings.model_copy(update={"prune": self.pruner.settings})
+        self.settings = settings = with_budget(settings, self.pruner, lambda size: data.train(size).steps)
         self.graph = self.pruner.graph
         self.dense = {name: cost.total(self.graph) for name, cost in COSTS.items()}
         """What the dense network costs, by name of the cost."""

@@ -1,10 +1,15 @@
-"""When a stage is over: the rates have stopped moving."""
+"""When a stage is over: the rates have stopped moving, what is to go is decided, and the rates are at 0 or 1."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from rbprune.methods import Stage
+
+CLOSING, CLOSING_PART, CLOSING_LOOK = 40, 3, 5
+"""The last steps of a stage, and at most a third of it, bring the rates to 0 or 1; how often it is seen whether they
+are there."""
 SLOW = 0.2
 CALM = 3
 """So many looks in a row must find the rates at rest."""
@@ -35,3 +40,31 @@ class Settling:
         moved = float((before - self.before).abs().mean())
         self.calm = 0 if crossed or moved >= self.tolerance else self.calm + 1
         return self.calm >= CALM
+
+
+class StageEnding:
+    """Watches over the end of a stage of at most so many steps.
+
+    When it has come to rest, or to its last steps, the stage decides what goes; then the rates go where they will be
+    after the cut, so that the cut itself changes little. A method that has nothing to bring there ends at once.
+    """
+
+    def __init__(self, stage: Stage, settling: Settling | None, steps: int) -> None:
+        self.stage, self.settling, self.steps = stage, settling, steps
+        self.settled = False
+        """Whether the stage has come to rest, with all but a few channels decided."""
+
+    def is_over(self, step: int) -> bool:
+        """Call after every step (counted from 1)."""
+        stage = self.stage
+        self.settled = self.settled or self._at_rest(step)
+        last = min(CLOSING, self.steps // CLOSING_PART)
+        if not stage.closing and (self.settled or step >= self.steps - last):
+            stage.close(last)
+        done = step % CLOSING_LOOK == 0 and stage.closed if stage.closing else self.settled
+        return done or step >= self.steps
+
+    def _at_rest(self, step: int) -> bool:
+        watched = self.stage.watched()
+        at_rest = self.settling is not None and watched is not None and self.settling.settled(step, watched)
+        return at_rest and self.stage.decided

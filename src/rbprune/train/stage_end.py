@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -12,8 +13,9 @@ import torch
 from rbprune.methods import StageResult
 from rbprune.pruner import Loss
 from rbprune.settings.sections import Settings
-from rbprune.train.budget import Account, forward_cost, observation_cost
+from rbprune.train.budget import Account, check_cost, forward_cost, observation_cost
 from rbprune.train.engine import Engine
+from rbprune.train.objective import data_loss
 from rbprune.train.phase import PhaseRun
 from rbprune.train.stream import filled
 from rbprune.utils.seeds import mix
@@ -33,9 +35,8 @@ def end_stage(current: PhaseRun, settings: Settings, engine: Engine, account: Ac
     share = account.share()
     result = current.stage.finish(batches=_Recalibration(current, settings, engine, account))
     engine.place(current.model)
-    check = current.stage.context.check
-    if check is not None:  # before and after the cut; the statistics for the first are taken on the same batches
-        account.spend("prune", forward_cost(3 * len(check.batches), current.stream.steps, share))
+    if current.stage.context.check is not None:
+        account.spend("prune", check_cost(current.stream.steps, share))
     return result
 
 
@@ -45,7 +46,8 @@ def _observe(current: PhaseRun, settings: Settings, engine: Engine, account: Acc
     assert stage is not None
     count = min(settings.prune.observe, steps)
     epoch = islice(filled(current.stream.epoch(mix(current.phase.salt, OBSERVATION))), count)
-    stage.observe(((engine.put(x), engine.put(y)) for x, y in epoch), loss_fn)
+    named = partial(data_loss, loss_fn, where="a batch that the method observes before it judges")
+    stage.observe(((engine.put(x), engine.put(y)) for x, y in epoch), named)
     account.spend("prune", observation_cost(type(stage), count, steps, account.share()))
 
 
@@ -60,7 +62,8 @@ class _Recalibration:
 
     def __iter__(self) -> Iterator[Any]:
         current, account = self.current, self.account
-        epoch = filled(current.stream.epoch(mix(current.phase.salt, CALIBRATION)))
-        for inputs, _ in islice(epoch, self.settings.runtime.recalibrate):
+        epoch = current.stream.epoch(mix(current.phase.salt, CALIBRATION))
+        usable = (batch for batch in epoch if current.can_train(*batch))
+        for inputs, _ in islice(usable, self.settings.runtime.recalibrate):
             account.spend("prune", forward_cost(1, current.stream.steps, account.share()))
             yield self.engine.put(inputs)

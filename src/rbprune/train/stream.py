@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DistributedSampler
 
 from rbprune.data.source import Source
@@ -60,18 +61,28 @@ def filled(batches: Iterable[Batch]) -> Iterator[Batch]:
     return (batch for batch in batches if rows(batch[1]) != 0)
 
 
-def rows(targets: Any) -> int | None:
-    """The examples of a batch, where its targets are a tensor with one row for each."""
-    return len(targets) if isinstance(targets, Tensor) and targets.dim() else None
+def count_examples(inputs: Any, targets: Any) -> int | None:
+    """The examples of a batch: the rows of its targets or, where they are no tensor with rows, of its first input.
+
+    >>> count_examples(torch.zeros(4, 2), torch.zeros(4)), count_examples({"x": torch.zeros(1, 2)}, "a")
+    (4, 1)
+    """
+    found = (rows(leaf) for leaf in (targets, *tree_leaves(inputs)))
+    return next((count for count in found if count is not None), None)
+
+
+def rows(tensor: Any) -> int | None:
+    """The first size of a tensor, one row for each example; None of anything else."""
+    return len(tensor) if isinstance(tensor, Tensor) and tensor.dim() else None
 
 
 class LoaderStream:
     """The user's own loader, iterated as it is."""
 
-    def __init__(self, loader: Iterable[Batch], size: int | None = None) -> None:
+    def __init__(self, loader: Iterable[Batch], size: int | None = None, name: str = "the loader") -> None:
         if isinstance(loader, Iterator):
             raise DataError(
-                f"the loader is a {type(loader).__name__} that can be read only once; "
+                f"{name} is a {type(loader).__name__} that can be read only once; "
                 "give one that can be iterated again for every epoch, such as a DataLoader or a list"
             )
         self.loader = loader
@@ -80,7 +91,7 @@ class LoaderStream:
         except TypeError:
             self.steps = sum(1 for _ in loader)
         if not self.steps:
-            raise DataError("the loader yields no batch; give one with at least one (input, target) pair")
+            raise DataError(f"{name} yields no batch; {_why_empty(loader)}")
         self.size = size or self._examples()
 
     def _examples(self) -> int:
@@ -98,6 +109,20 @@ class LoaderStream:
         for index, batch in enumerate(self.loader):
             if index >= start:
                 yield _pair(batch)
+
+
+def _why_empty(loader: Any) -> str:
+    """The reason and the remedy, as far as a loader tells them."""
+    try:
+        examples = len(loader.dataset)
+    except (AttributeError, TypeError):
+        examples = 0
+    if examples and getattr(loader, "drop_last", False):
+        return (
+            f"its {examples} examples are fewer than its batch size of {loader.batch_size}, and drop_last leaves out "
+            "what is no whole batch: use a smaller batch_size or drop_last=False"
+        )
+    return "give one with at least one (input, target) pair, or leave it out where it may be left out"
 
 
 def _pair(batch: Any) -> Batch:

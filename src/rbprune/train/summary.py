@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rbprune.graph.cost import COSTS
+from rbprune.graph import ChannelGraph
+from rbprune.graph.cost import COSTS, CountedCost
 from rbprune.logging.journal import versions
 from rbprune.pruner import Pruner
 from rbprune.settings.sections import Settings
@@ -39,6 +40,7 @@ def summarise(
     for name, cost in COSTS.items():
         after = cost.total(graph)
         summary |= {f"{name}_before": dense[name], f"{name}_after": after, f"{name}_ratio": dense[name] / after}
+    summary |= _total_ratios(graph)
     summary |= {
         "channels": {s.name: [s.original, s.channels] for s in graph.sites if s.name in touched},
         "undecided": state.undecided,
@@ -52,3 +54,15 @@ def summarise(
     if score is not None and score.top5 is not None:
         summary |= {"top5_before": state.top5_before, "top5_after": score.top5}
     return summary
+
+
+def _total_ratios(graph: ChannelGraph) -> dict[str, float]:
+    """How many times smaller the network is than the original one, where it had been cut before this run."""
+    if graph.earlier is None:
+        return {}
+    layers = graph.history().original_layers(graph.layers())
+    counted = [cost for cost in COSTS.values() if isinstance(cost, CountedCost)]
+    return {
+        f"{cost.name}_ratio_total": sum(cost.of_layer(layer) for layer in layers) / cost.total(graph)
+        for cost in counted
+    }

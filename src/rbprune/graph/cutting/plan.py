@@ -5,15 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
-
-import torch
-from torch import nn
+from typing import Any
 
 from rbprune.errors import ModelError
-from rbprune.graph.cutting.surgery import find_tensor, keep_positions
-from rbprune.graph.layer_table import set_width
-from rbprune.graph.sites import Role
 
 VERSION = 1
 
@@ -21,6 +15,9 @@ VERSION = 1
 @dataclass(frozen=True)
 class Plan:
     """Kept positions (of the original network) of each changed tensor, new widths of modules, kept channels of sites.
+
+    The widths of a module go by the role of an axis (``out``) or, in a plan of several cuts, by attribute
+    (``out_channels``).
 
     >>> plan = Plan({"conv1.weight": {"0": [0, 2]}}, {"conv1": {"out": 2}}, {"conv1": {"channels": 3, "kept": [0, 2]}})
     >>> Plan.from_json(plan.to_json()) == plan
@@ -49,45 +46,25 @@ class Plan:
             )
         return Plan(*parts)
 
+    def then(self, later: Plan, counts: Mapping[str, dict[str, int]]) -> Plan:
+        """Both cuts as one, of the network that this plan is for; ``later`` is for the network that this one leaves.
 
-def apply_plan(model: nn.Module, plan: Plan) -> nn.Module:
-    """Make the cuts of ``plan`` in a fresh, unpruned instance of the network, in place; returns it.
+        ``counts`` are what the modules that they change count in the end, by attribute: a grouped layer may have become
+        a depthwise one in between, so that the axes of one plan mean nothing to the other.
 
-    >>> cut = Plan({"0.weight": {"0": [1]}, "0.bias": {"0": [1]}, "1.weight": {"1": [1]}}, {"0": {"out": 1}})
-    >>> apply_plan(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), cut)[0].out_features
-    1
-    """
-    cuts = [(name, int(dim), kept) for name, dims in plan.tensors.items() for dim, kept in dims.items()]
-    modules = dict(model.named_modules(remove_duplicate=False))
-    for name, dim, kept in cuts:
-        _check(model, name, dim, kept)
-    for name in plan.widths:
-        if name not in modules:
-            raise _not_here(model, name)
-    for name, dim, kept in cuts:
-        keep_positions(model, name, dim, torch.tensor(kept, dtype=torch.long))
-    for name, roles in plan.widths.items():
-        for role, width in roles.items():
-            set_width(modules[name], cast(Role, role), width)
-    return model
-
-
-def _not_here(model: nn.Module, name: str) -> ModelError:
-    return ModelError(
-        f"the plan changes {name!r}, which this {type(model).__name__} does not have; "
-        "build the same network that was pruned, unpruned"
-    )
-
-
-def _check(model: nn.Module, name: str, dim: int, kept: list[int]) -> None:
-    try:
-        tensor = find_tensor(model, name)[2]
-    except AttributeError:
-        tensor = None
-    if tensor is None:
-        raise _not_here(model, name)
-    if tensor.dim() <= dim or max(kept, default=-1) >= tensor.shape[dim]:
-        raise ModelError(
-            f"the plan keeps position {max(kept)} of {name!r} (dimension {dim}), which has fewer; "
-            "build the same network that was pruned, with its original width"
-        )
+        >>> first, second = Plan({"a.weight": {"0": [1, 2, 5]}}), Plan({"a.weight": {"0": [0, 2], "1": [3]}})
+        >>> first.then(second, {}).tensors
+        {'a.weight': {'0': [1, 5], '1': [3]}}
+        """
+        tensors = {name: dict(dims) for name, dims in self.tensors.items()}
+        for name, dims in later.tensors.items():
+            own = tensors.setdefault(name, {})
+            for dim, kept in dims.items():
+                own[dim] = [own[dim][position] for position in kept] if dim in own else kept
+        sites = dict(self.sites)
+        for name, site in later.sites.items():
+            before = sites.get(name)
+            if before is not None and len(before["kept"]) == site["channels"]:
+                site = {"channels": before["channels"], "kept": [before["kept"][channel] for channel in site["kept"]]}
+            sites[name] = site
+        return Plan(tensors, dict(counts), sites)
