@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -102,6 +103,13 @@ class Journal:
             sites={site.name: site.original for site in graph.sites},
             layers=[asdict(layer) for layer in graph.layers()],
         )
+
+    def precision(self, *, arithmetic: str, why: str, warnings: Iterable[str], **fields: Any) -> None:
+        """What a new run computes in, and why; ``warnings`` are for what may be a mistake."""
+        self.log.write("precision", arithmetic=arithmetic, why=why, **fields)
+        self.say(f"precision: {arithmetic} ({why})")
+        for message in warnings:
+            self.warn(message)
 
     def resumed(self, checkpoint: str) -> None:
         """An interrupted run goes on."""

@@ -19,9 +19,9 @@ from rbprune.pruner import Loss, Pruner
 from rbprune.settings.sections import Settings
 from rbprune.train.budget import Account, forward_cost
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
-from rbprune.train.engine import Engine
 from rbprune.train.evaluate import Score, evaluate, measure_errors
 from rbprune.train.phase import Phase, PhaseRun, plan_phases
+from rbprune.train.precision import start_engine
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
 from rbprune.train.state import RunData, RunFiles, RunState
@@ -71,8 +71,9 @@ class Runner:
         self.graph = self.pruner.graph
         self.dense = {name: cost.total(self.graph) for name, cost in COSTS.items()}
         """What the dense network costs, by name of the cost."""
-        self.engine = Engine(settings.runtime)
         self.phases = plan_phases(settings, len(self.pruner))
+        self.engine, self.arithmetic = start_engine(settings, self.phases, model, self.graph, data, loss_fn)
+        self.settings = settings = settings.model_copy(update={"runtime": self.engine.settings})
         self._rehearse()
         self.state = RunState()
         self.account = Account(settings, self.pruner, self.state)
@@ -109,6 +110,7 @@ class Runner:
         self.journal = self._open_journal(main)
         if not self.journal.events:
             self.journal.start(self.settings, self.command, self.graph, self.dataset_size)
+            self.journal.precision(**self.arithmetic.told())
         try:
             with (
                 modes_kept(self.model),
@@ -137,7 +139,7 @@ class Runner:
     def _tell_resumed(self) -> None:
         if self._resumed is not None:
             _, name, damaged = self._resumed
-            for text in damaged:
+            for text in (*damaged, *self.arithmetic.warnings):
                 self.journal.warn(text)
             self.journal.resumed(name)
 
