@@ -56,7 +56,7 @@ def decide(settings: RuntimeSettings, *, macs: float = LARGE, model: nn.Module |
 
 
 @pytest.mark.parametrize(
-    ("settings", "computed", "images", "wanted"),
+    ("settings", "bf16", "images", "wanted"),
     [
         ({}, True, True, [PLAIN, LAST, BF16, BF16_LAST]),
         ({}, False, True, [PLAIN, LAST]),
@@ -71,9 +71,9 @@ def decide(settings: RuntimeSettings, *, macs: float = LARGE, model: nn.Module |
     ],
 )
 def test_what_is_set_is_obeyed_and_what_is_left_open_is_tried(
-    settings: dict[str, Any], computed: bool, images: bool, wanted: list[Arithmetic]
+    settings: dict[str, Any], bf16: bool, images: bool, wanted: list[Arithmetic]
 ) -> None:
-    assert possible(RuntimeSettings(**settings), computed=computed, images=images) == wanted
+    assert possible(RuntimeSettings(**settings), bf16=bf16, images=images) == wanted
 
 
 @pytest.mark.parametrize(
@@ -151,6 +151,14 @@ def test_nothing_is_measured_where_there_is_nothing_to_gain_or_to_decide(
     assert asked == []
     assert (choice.chosen, choice.why) == (wanted, why)
     assert (engine.settings.precision, engine.settings.channels_last) == (wanted.precision, wanted.channels_last)
+
+
+def test_bf16_is_not_tried_on_weights_that_are_not_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning Fabric hands float32 to a network that computes mixed."""
+    invent(monkeypatch, {PLAIN: 1.0, LAST: 0.5, BF16: 0.1, BF16_LAST: 0.1})
+    _, choice = decide(on_cpu(), model=tiny_cnn().double())
+    assert choice.chosen == LAST
+    assert choice.why.endswith("; bf16 is for weights in float32, and these are in float64")
 
 
 def test_a_step_that_fails_leaves_the_simplest_and_the_run_to_say_what_is_wrong() -> None:
@@ -250,6 +258,18 @@ def test_a_resumed_run_and_a_repeat_from_its_settings_keep_the_choice_and_do_the
     assert len(asked) == 1, "what was decided is not measured again"
     assert digest(tmp_path / "run") == digest(tmp_path / "repeat")
     assert sum(event["event"] == "precision" for event in events(tmp_path / "run")) == 1
+
+
+def test_a_run_that_goes_on_where_bf16_is_not_computed_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = invent(monkeypatch, {})
+    given = ("pretrain.epochs=1", "prune.epochs=0", "finetune.epochs=0", "runtime.accelerator=cpu")
+    bf16 = ("runtime.precision=bf16-mixed", "runtime.channels_last=false")
+    stop_after(5, load_recipe("demo", [*QUICK, *given, *bf16]), tmp_path / "run", monkeypatch)
+    assert not any("bf16" in event.get("message", "") for event in events(tmp_path / "run"))
+    monkeypatch.setattr(precision, "computes_bf16", lambda device: False)
+    resume(tmp_path / "run", console=quiet())
+    assert asked == []
+    assert sum("14 times slower" in event.get("message", "") for event in events(tmp_path / "run")) == 1
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["global generator", "generator of the loader"])

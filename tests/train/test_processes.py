@@ -87,7 +87,7 @@ precision.SMALL_STEP, rank = 0, int(os.environ["RANK"])
 precision.computes_bf16 = lambda device: False
 precision.time_steps = lambda *given, **options: [1.0, 1.0 if rank else 0.5]  # only the first prefers it
 engine, _ = precision.decide_engine(RuntimeSettings(accelerator="cpu"), nn.Conv2d(1, 1, 1), None, None, macs=1)
-(out / f"layout-{rank}").write_text(str(engine.settings.channels_last))
+(out / f"layout-{rank}").write_text(f"{engine.settings.channels_last} {engine.of_main(5 + rank)}")
 precision.SMALL_STEP = 1e9
 Stage.finish = watched  # at the end of a stage: when the next phase begins, all get the weights of the first process
 for name in names:
@@ -165,7 +165,7 @@ def test_all_processes_come_to_the_same_network(trained: Ended) -> None:
 
 def test_all_processes_compute_as_the_first_one_chose(trained: Ended) -> None:
     assert trained.code == 0, trained.text
-    assert [(trained.folder / f"layout-{rank}").read_text() for rank in (0, 1)] == ["True", "True"]
+    assert [(trained.folder / f"layout-{rank}").read_text() for rank in (0, 1)] == ["True 5", "True 5"]
 
 
 def test_a_signal_to_one_process_stops_both_and_resume_comes_to_the_same_bits(stopped: Ended, trained: Ended) -> None:

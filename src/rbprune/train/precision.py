@@ -99,17 +99,21 @@ def decide_engine(
     first one measures and tells the others.
     """
     engine = Engine(settings)
-    device = engine.fabric.device
-    computed = not engine.any(not computes_bf16(device))
-    options = possible(settings, computed=computed, images=any(p.dim() == 4 for p in model.parameters()))
-    choice = _without_measurement(settings, options, macs, computed, device)
-    if choice is None:
+    computed = not engine.any(not computes_bf16(engine.fabric.device))
+    missing = _why_no_bf16(settings, computed, engine.fabric.device, model)
+    options = possible(settings, bf16=missing is None, images=any(p.dim() == 4 for p in model.parameters()))
+    why, chosen = _why_not_measured(settings, options, macs, missing), options[0]
+    seconds: dict[Arithmetic, float] = {}
+    if why is None:
+        why = "as the first process chose"
         if engine.main:
             with engine.threads():
-                choice = _by_measurement(settings, options, computed, engine, model, batch, loss_fn, macs)
-        number = engine.of_main(0 if choice is None else options.index(choice.chosen))
-        choice = choice or ArithmeticChoice(options[number], "as the first process chose")
-    decided = {"precision": choice.chosen.precision, "channels_last": choice.chosen.channels_last}
+                seconds, why = _measure(options, engine, model, batch, loss_fn, macs)
+            chosen = fastest(seconds) if seconds else chosen
+            why = "; ".join(filter(None, (why, missing)))
+        chosen = options[engine.of_main(options.index(chosen))]
+    decided = {"precision": chosen.precision, "channels_last": chosen.channels_last}
+    choice = ArithmeticChoice(chosen, why, seconds, _warnings(settings, computed, engine.fabric.device))
     settings = settings.model_copy(update=decided)
     return engine if settings == engine.settings else Engine(settings), choice
 
@@ -124,23 +128,23 @@ def computes_bf16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
         return False
-    if not hasattr(torch.cpu, "get_capabilities"):  # before torch 2.10 or so
+    if not hasattr(torch.cpu, "get_capabilities"):  # an older torch
         return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
     has = torch.cpu.get_capabilities()
     names = _X86_BF16 if str(has.get("architecture", "")).startswith("x86") else _ARM_BF16
     return any(bool(has.get(name)) for name in names)
 
 
-def possible(settings: RuntimeSettings, *, computed: bool, images: bool) -> list[Arithmetic]:
+def possible(settings: RuntimeSettings, *, bf16: bool, images: bool) -> list[Arithmetic]:
     """The candidates that the settings leave, the simplest first.
 
-    ``computed``: whether the device computes bf16; ``images``: whether the network has weights for images, which alone
-    have a channels-last layout.
+    ``bf16``: whether it may be tried; ``images``: whether the network has weights for images, which alone have a
+    channels-last layout.
 
-    >>> [str(one) for one in possible(RuntimeSettings(), computed=False, images=True)]
+    >>> [str(one) for one in possible(RuntimeSettings(), bf16=False, images=True)]
     ['float32, contiguous', 'float32, channels-last']
     """
-    precisions: Sequence[Precision] = ("32-true", "bf16-mixed") if computed else ("32-true",)
+    precisions: Sequence[Precision] = ("32-true", "bf16-mixed") if bf16 else ("32-true",)
     layouts: Sequence[bool] = (False, True) if images else (False,)
     if settings.precision != "auto":
         precisions = (settings.precision,)
@@ -167,48 +171,35 @@ def fastest(seconds: Mapping[Arithmetic, float]) -> Arithmetic:
     return chosen
 
 
-def _without_measurement(
-    settings: RuntimeSettings, options: list[Arithmetic], macs: float, computed: bool, device: torch.device
-) -> ArithmeticChoice | None:
-    """The choice where nothing is left to measure, or nothing to gain by it."""
+def _why_not_measured(
+    settings: RuntimeSettings, options: list[Arithmetic], macs: float, missing: str | None
+) -> str | None:
+    """Why the first candidate is taken without a measurement; None where there has to be one."""
     if "auto" not in (settings.precision, settings.channels_last):
-        return ArithmeticChoice(options[0], "as set", warnings=_warnings(settings, computed, device))
-    warnings, missing = _warnings(settings, computed, device), _missing(settings, computed, device)
+        return "as set"
     if macs < SMALL_STEP:
-        why = f"a step of {macs / 1e9:.2g} GMACs is too small to gain from another"
-        return ArithmeticChoice(options[0], why, warnings=warnings)
+        return f"a step of {macs / 1e9:.2g} GMACs is too small to gain from another"
     if len(options) == 1:
-        layout = "" if settings.channels_last != "auto" else "no weights for images, so nothing for channels-last"
-        return ArithmeticChoice(options[0], "; ".join(filter(None, (missing, layout))), warnings=warnings)
+        layout = "no weights for images, so nothing for channels-last" if settings.channels_last == "auto" else None
+        return "; ".join(filter(None, (missing, layout)))
     return None
 
 
-def _by_measurement(
-    settings: RuntimeSettings,
-    options: list[Arithmetic],
-    computed: bool,
-    engine: Engine,
-    model: nn.Module,
-    batch: Callable[[], Batch],
-    loss_fn: Loss,
-    macs: float,
-) -> ArithmeticChoice:
-    """The choice by the time of real training steps; where they fail, the simplest: the run itself tells what is wrong.
+def _measure(
+    options: list[Arithmetic], engine: Engine, model: nn.Module, batch: Callable[[], Batch], loss_fn: Loss, macs: float
+) -> tuple[dict[Arithmetic, float], str]:
+    """The seconds of a real training step in what can be measured, and what there is to tell of them.
 
-    Whatever a user's network, loss and data raise ends here, since trying another arithmetic must not end a run.
+    Whatever a user's network, loss and data raise ends here, since trying another arithmetic must not end a run: the
+    run itself tells what is wrong.
     """
-    device = engine.fabric.device
-    warnings, missing = _warnings(settings, computed, device), _missing(settings, computed, device)
+    modes = [(option.autocast, option.channels_last) for option in options]
     try:
-        modes = [(option.autocast, option.channels_last) for option in options]
         times = time_steps(model, batch, loss_fn, modes, engine, macs=macs)
     except Exception as error:
-        why = f"a training step could not be measured: {type(error).__name__}: {error}".splitlines()[0]
-        return ArithmeticChoice(options[0], why, warnings=warnings)
+        return {}, f"a training step could not be measured: {type(error).__name__}: {error}".splitlines()[0]
     seconds = {option: time for option, time in zip(options, times, strict=True) if time is not None}
-    chosen = fastest(seconds)
-    why = "; ".join(filter(None, (_told(seconds, chosen), missing)))
-    return ArithmeticChoice(chosen, why, seconds, warnings)
+    return seconds, _told(seconds, fastest(seconds))
 
 
 def _told(seconds: Mapping[Arithmetic, float], chosen: Arithmetic) -> str:
@@ -220,11 +211,16 @@ def _told(seconds: Mapping[Arithmetic, float], chosen: Arithmetic) -> str:
     return f"nothing else is {round(100 * (WORTH - 1))} % faster here{': ' * bool(speeds)}{'; '.join(speeds)}"
 
 
-def _missing(settings: RuntimeSettings, computed: bool, device: torch.device) -> str | None:
-    if settings.precision != "auto" or computed:
+def _why_no_bf16(settings: RuntimeSettings, computed: bool, device: torch.device, model: nn.Module) -> str | None:
+    """Why bf16 is no candidate where the precision is left open; None where it is one, or where nobody asked."""
+    if settings.precision != "auto":
         return None
-    tried = device.type in ("cpu", "cuda")
-    return f"bf16 is not {'computed by this processor' if tried else f'tried on {device.type}'}"
+    if device.type not in ("cpu", "cuda"):
+        return f"bf16 is not tried on {device.type}"
+    if not computed:
+        return "bf16 is not computed by this processor"
+    other = next((p.dtype for p in model.parameters() if p.is_floating_point() and p.dtype != torch.float32), None)
+    return None if other is None else f"bf16 is for weights in float32, and these are in {str(other).split('.')[-1]}"
 
 
 def _warnings(settings: RuntimeSettings, computed: bool, device: torch.device) -> tuple[str, ...]:
