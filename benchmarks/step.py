@@ -2,7 +2,8 @@
 
     python benchmarks/step.py [--rounds 15] [--batch 128] [--fast] [--threads 2] [--clock cpu]
 
-``--fast`` measures bf16 and channels-last, as the CIFAR10 recipes train; otherwise float32, contiguous.
+``--fast`` measures bf16 and channels-last, which the CIFAR10 recipes choose where bf16 is computed; otherwise float32,
+contiguous.
 ``--clock cpu`` counts the time of this process only, for a machine that does other work too; give it one thread.
 VGG16 is measured with noise on each of three sites in turn (RBP trains one at a time), ResNet-56 with noise on all 25
 sites at once (RRBP).

@@ -45,6 +45,7 @@ TINY = [
     "finetune.epochs=1",
     "runtime.recalibrate=1",
     "runtime.precision=32-true",
+    "runtime.channels_last=true",
     "runtime.threads=1",
 ]
 

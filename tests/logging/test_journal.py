@@ -74,6 +74,14 @@ def test_every_event_has_the_fields_that_are_documented(console: Console, graph:
     journal = Journal(console, events=tmp_path / "events.jsonl")
     settings = load_recipe("demo")
     journal.start(settings, ["rbprune", "demo"], graph, 64)
+    journal.precision(
+        arithmetic="float32, contiguous",
+        precision="32-true",
+        channels_last=False,
+        why="as set",
+        step_seconds={},
+        warnings=("slow",),
+    )
     journal.resumed("ckpt-000003")
     journal.dense(6.5)
     journal.epoch(epoch())

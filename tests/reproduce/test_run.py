@@ -18,7 +18,9 @@ def test_runs_are_done_once_and_shared(folder: Path) -> None:
 
 
 def test_a_run_made_with_other_settings_is_used_and_the_page_says_so(folder: Path) -> None:
-    assert run(folder, Experiment("rates", "Rates", (RBP,))).remarks == []
+    assert run(folder, Experiment("rates", "Rates", (RBP,))).remarks == [], (
+        "nor is what was left to the machine another"
+    )
     changed = (*QUICK, "finetune.epochs=7")
     found = run(folder, Experiment("rates", "Rates", (RBP,)), changed)
     assert found.remarks == ["demo-rbp: made before, with finetune.epochs = 2.0 (asked for: 7.0)"]

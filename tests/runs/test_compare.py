@@ -14,6 +14,7 @@ from rbprune.cli.app import app
 from rbprune.errors import ConfigError, FailedRunsError
 from rbprune.runs.compare import Comparison, ComparisonRequest, compare
 from rbprune.runs.folder import RunFolder
+from rbprune.train import precision
 from rbprune.utils.interrupt import Interrupted
 from tests.runs.quick import SMALL
 
@@ -125,6 +126,17 @@ def test_methods_meet_at_the_first_ones_parameters_when_these_are_the_cost(tmp_p
     rows = json.loads((tmp_path / "out" / "compare.json").read_text())["rows"]
     assert [row["params_ratio"] for row in rows] == [ibp["params"], uniform["params"]]
     assert [row["macs_ratio"] for row in rows] == [ibp["macs"], uniform["macs"]]
+
+
+def test_all_methods_compute_in_what_the_first_one_found_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another measurement would come to something else."""
+    monkeypatch.setattr(precision, "SMALL_STEP", 0)
+    monkeypatch.setattr(precision, "computes_bf16", lambda device: False)
+    times = iter([[2.0, 1.0], [2.0, 1.0], [1.0, 2.0], [1.0, 2.0]])
+    monkeypatch.setattr(precision, "time_steps", lambda *given, **options: next(times))
+    run(tmp_path / "out", "uniform", "l1", budget=0.2, sweep=(2.0,))
+    places = [tmp_path / "out" / "seed0" / name for name in ("uniform-2x", "l1-2x")]
+    assert [RunFolder(place).read_settings().runtime.channels_last for place in places] == [True, True]
 
 
 def test_a_sweep_is_of_the_cost(tmp_path: Path) -> None:

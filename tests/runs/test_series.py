@@ -10,7 +10,7 @@ import pytest
 from rbprune.errors import ConfigError
 from rbprune.runs import series
 from rbprune.runs.folder import RunFolder
-from rbprune.runs.series import dense_weights, reason, run_once
+from rbprune.runs.series import computing_like, dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
 from tests.runs.quick import SMALL, quiet
@@ -47,6 +47,22 @@ def test_the_dense_network_is_trained_only_where_the_recipe_has_none(
     found = dense_weights("demo", SMALL, out, title="dense", console=quiet())
     assert found == [f"model.weights={out / 'model.safetensors'}"]
     assert tasks == ["train"]
+
+
+def test_a_run_computes_as_another_where_its_settings_leave_it_open(tmp_path: Path) -> None:
+    other = RunFolder(tmp_path / "other")
+    recipe = load_recipe("demo", SMALL)
+    assert computing_like(recipe, other) == recipe, "there is no other yet"
+    other.begin(load_recipe("demo", ["runtime.precision=bf16-mixed", "runtime.channels_last=true", "seed=5"]))
+    alike = computing_like(recipe, other)
+    assert (alike.runtime.precision, alike.runtime.channels_last) == ("bf16-mixed", True)
+    assert alike.changed(runtime=recipe.runtime) == recipe, "nothing else is taken over"
+    for given, wanted in (
+        ("runtime.precision=32-true", ("32-true", True)),
+        ("runtime.channels_last=false", ("bf16-mixed", False)),
+    ):
+        runtime = computing_like(load_recipe("demo", [given]), other).runtime
+        assert (runtime.precision, runtime.channels_last) == wanted
 
 
 def test_a_foreseen_error_is_its_message_and_another_leaves_its_traceback(tmp_path: Path) -> None:

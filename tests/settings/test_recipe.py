@@ -38,6 +38,24 @@ def test_every_recipe_is_valid_and_survives_being_written(name: str) -> None:
     assert again == config
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_leaves_precision_and_layout_to_the_machine(name: str) -> None:
+    runtime = load_recipe(name).runtime
+    assert (runtime.precision, runtime.channels_last) == ("auto", "auto")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("runtime.precision=half", "runtime.precision = 'half': Input should be 'auto', '32-true', 'bf16-mixed' or"),
+        ("runtime.channels_last=maybe", "runtime.channels_last = 'maybe': Input should be 'auto', True or False"),
+    ],
+)
+def test_an_unknown_precision_or_layout_is_told_the_known_ones(given: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("demo", [given])
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "demo"])
 def test_the_paper_preset_has_the_papers_settings(name: str) -> None:
     config = load_recipe(name, ["preset=paper"])

@@ -35,6 +35,7 @@ def test_alone_an_engine_is_the_whole_world() -> None:
     engine = Engine(RuntimeSettings(accelerator="cpu"))
     assert (engine.rank, engine.world, engine.main) == (0, 1, True)
     assert engine.any(True) and not engine.any(False)
+    assert engine.of_main(3) == 3
     engine.wait()
 
 

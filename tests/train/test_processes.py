@@ -59,14 +59,17 @@ main()
 """
 """``rbprune``, where one of the processes gets a signal in the middle of the second stage."""
 EACH = """
-import hashlib, sys
+import hashlib, os, sys
 from pathlib import Path
 from rich.console import Console
 import torch.distributed as dist
+from torch import nn
 from rbprune.cli import main
 from rbprune.methods.stage import Stage
 from rbprune.settings.recipe import load_recipe
+from rbprune.settings.sections import RuntimeSettings
 from rbprune.runs.start import start
+from rbprune.train import precision
 
 out, names, settings = Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3:]
 try:
@@ -82,6 +85,12 @@ def watched(self, **options):
         seen.append(str(tuple(tensor.shape)) + hashlib.sha256(tensor.numpy().tobytes()).hexdigest())
     return result
 
+precision.SMALL_STEP, rank = 0, int(os.environ["RANK"])
+precision.computes_bf16 = lambda device: False
+precision.time_steps = lambda *given, **options: [1.0, 1.0 if rank else 0.5]  # only the first prefers it
+engine, _ = precision.decide_engine(RuntimeSettings(accelerator="cpu"), nn.Conv2d(1, 1, 1), None, None, macs=1)
+(out / f"layout-{rank}").write_text(f"{engine.settings.channels_last} {engine.of_main(5 + rank)}")
+precision.SMALL_STEP = 1e9
 Stage.finish = watched  # at the end of a stage: when the next phase begins, all get the weights of the first process
 for name in names:
     method, _, ratio = name.partition(" ")
@@ -154,6 +163,11 @@ def test_all_processes_come_to_the_same_network(trained: Ended) -> None:
         assert reached >= (3 if name.endswith("3x") else 1)
     summary = json.loads((folder / "rbp" / "summary.json").read_text())
     assert any(after < before for before, after in summary["channels"].values())
+
+
+def test_all_processes_compute_as_the_first_one_chose(trained: Ended) -> None:
+    assert trained.code == 0, trained.text
+    assert [(trained.folder / f"layout-{rank}").read_text() for rank in (0, 1)] == ["True 5", "True 5"]
 
 
 def test_a_signal_to_one_process_stops_both_and_resume_comes_to_the_same_bits(stopped: Ended, trained: Ended) -> None:

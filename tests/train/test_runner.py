@@ -30,6 +30,7 @@ def test_a_run_goes_stage_by_stage_and_then_fine_tunes() -> None:
     summary = runner.run()
     assert [event for event in told(runner) if event[0] != "warning"] == [
         ("start",),
+        ("precision",),
         ("dense",),
         ("epoch", "prune", 0, 1),
         ("stage", 0),
@@ -48,7 +49,13 @@ def test_pretraining_comes_first_and_may_be_all() -> None:
     tables: dict[str, Any] = {"model": {"weights": None}, "pretrain": {"epochs": 2, "lr": 0.01}, "task": "train"}
     runner = small_runner(tables)
     summary = runner.run()
-    assert told(runner) == [("start",), ("epoch", "pretrain", None, 1), ("epoch", "pretrain", None, 2), ("done",)]
+    assert told(runner) == [
+        ("start",),
+        ("precision",),
+        ("epoch", "pretrain", None, 1),
+        ("epoch", "pretrain", None, 2),
+        ("done",),
+    ]
     assert (summary["macs_ratio"], summary["dense_epochs"]["pretrain"]) == (1.0, pytest.approx(2.0))
     assert summary["error_after"] == summary["val_error_after"]
 

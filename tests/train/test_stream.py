@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler
 
 from rbprune.data import TensorSource
 from rbprune.errors import DataError
-from rbprune.train.stream import LoaderStream, SourceStream, count_examples, filled, rows
+from rbprune.train.stream import LoaderStream, SourceStream, count_examples, filled, first_batch, rows
 
 
 def source(count: int) -> TensorSource:
@@ -44,6 +44,27 @@ def test_a_loader_is_taken_as_it_is() -> None:
         LoaderStream([])
     with pytest.raises(DataError, match=r"\(input, target\) pairs; this one gave Tensor"):
         list(LoaderStream([torch.zeros(2)], size=2).epoch(0))
+
+
+def test_looking_at_the_first_batch_changes_nothing_that_follows() -> None:
+    data = TensorDataset(torch.arange(32).view(32, 1), torch.zeros(32))
+    for loader in (
+        DataLoader(data, 4, shuffle=True, generator=torch.Generator().manual_seed(1)),
+        DataLoader(data, 4, sampler=SubsetRandomSampler(range(32), generator=torch.Generator().manual_seed(1))),
+    ):
+        stream = LoaderStream(loader)
+        seen = first_batch(stream, 0)[0]
+        torch.manual_seed(0)  # a loader without workers also asks the global generator
+        assert torch.equal(next(stream.epoch(0))[0], seen)
+    plain = SourceStream(source(50), 8, seed=1)
+    assert torch.equal(first_batch(plain, 3)[0], next(iter(plain.epoch(3)))[0])
+
+
+def test_the_first_batch_is_one_of_which_something_is_left() -> None:
+    batches = [(torch.zeros(0, 2), torch.zeros(0)), (torch.ones(3, 2), torch.zeros(3))]
+    assert len(first_batch(LoaderStream(batches, 3), 0)[1]) == 3
+    with pytest.raises(DataError, match="all were left out as corrupt"):
+        first_batch(LoaderStream(batches[:1], 3), 0)
 
 
 def test_a_loader_counts_what_its_sampler_draws() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -109,9 +109,16 @@ class Journal:
             layers=[asdict(layer) for layer in graph.layers()],
         )
 
-    def resumed(self, checkpoint: str, *, damaged: Sequence[str] = ()) -> None:
-        """An interrupted run goes on; ``damaged`` tells of newer checkpoints that could not be read."""
-        for text in damaged:
+    def precision(self, *, arithmetic: str, why: str, warnings: Iterable[str], **fields: Any) -> None:
+        """What a new run computes in, and why; ``warnings`` are for what may be a mistake."""
+        self.log.write("precision", arithmetic=arithmetic, why=why, **fields)
+        self.say(f"precision: {arithmetic} ({why})")
+        for message in warnings:
+            self.warn(message)
+
+    def resumed(self, checkpoint: str, *, warnings: Iterable[str] = ()) -> None:
+        """An interrupted run goes on; ``warnings`` tell, for one, of newer checkpoints that could not be read."""
+        for text in warnings:
             self.warn(text)
         self.log.write("resume", checkpoint=checkpoint)
         self.say(f"resuming from {checkpoint}")

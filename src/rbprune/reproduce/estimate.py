@@ -84,9 +84,9 @@ def estimate(experiment: Experiment, overrides: Sequence[str]) -> tuple[list[Pha
         model, size = models.build(settings.model.name, classes=settings.model.classes), need.images
         shape = tuple(settings.model.input_shape or need.shape)
         example = models.example_input(settings.model.name, model, shape)
-        if run.recipe not in speeds:
-            speeds[run.recipe] = seconds_per_image(settings, model, example)
         pruner = Pruner(model, example, dataset_size=size, loss_fn=F.cross_entropy, settings=settings.prune)
+        if run.recipe not in speeds:
+            speeds[run.recipe] = seconds_per_image(settings, model, example, macs=pruner.graph.macs())
         pretrained = settings.model.weights is not None or run.recipe in trained
         for phase in _phases(settings, pruner, size, pretrained):
             images = phase.dense_epochs * size

@@ -17,7 +17,7 @@ from rbprune.settings.sections import Settings
 from rbprune.utils.interrupt import Interrupted
 
 _FILLED = ("model.classes", "model.input_shape", "model.weights")
-"""Settings that a run knows only once it has begun, where nobody gave them."""
+"""Settings that a run knows only once it has begun, where nobody gave them; so are those that are "auto"."""
 
 
 def reproduce(
@@ -72,7 +72,7 @@ def _differences(folder: Path, wanted: Settings, sections: str | tuple[str, ...]
     there = RunFolder(folder).read_settings()
     before, now = flat(there.model_dump()), flat(wanted.model_dump())
     keys = [key for key in now | before if key.startswith(sections) and before.get(key) != now.get(key)]
-    keys = [key for key in keys if not (now.get(key) is None and key in _FILLED)]
+    keys = [key for key in keys if not (now.get(key) is None and key in _FILLED) and now.get(key) != "auto"]
     changed = ", ".join(f"{key} = {before.get(key)} (asked for: {now.get(key)})" for key in keys)
     return [f"{folder.name}: made before, with {changed}"] if changed else []
 

@@ -14,7 +14,7 @@ from rbprune.graph.cost import COSTS, MACS, find_cost
 from rbprune.methods import find_method
 from rbprune.methods.schedule import at_once
 from rbprune.runs.folder import RunFolder
-from rbprune.runs.series import dense_weights, reason, run_once
+from rbprune.runs.series import computing_like, dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
 from rbprune.utils.files import write_atomic
@@ -235,7 +235,8 @@ def _settings(
         budget = reference["dense_epochs"]["prune"] + reference["dense_epochs"]["finetune"]
     if budget is not None:
         overrides = [*overrides, f"budget={budget}"]
-    return load_recipe(request.recipe, overrides)
+    swept = request.sweep[0] if request.sweep and request.told(first) else None
+    return computing_like(load_recipe(request.recipe, overrides), RunFolder(_place(folder, 0, _label(first, swept))))
 
 
 def _reference(request: ComparisonRequest, folder: Path, ratio: float | None, seed: int) -> dict[str, Any] | None:

@@ -40,6 +40,19 @@ def dense_weights(recipe: str, overrides: Sequence[str], out: Path, *, title: st
     return [f"model.weights={RunFolder(out).weights_file}"]
 
 
+def computing_like(settings: Settings, run: RunFolder) -> Settings:
+    """The settings with the precision and memory layout that another run decided on, where they leave them open.
+
+    Runs that are compared shall not differ because each measured for itself; a run that is not there changes nothing.
+    """
+    if not run.is_run:
+        return settings
+    decided = run.read_settings().runtime
+    names = [name for name in ("precision", "channels_last") if getattr(settings.runtime, name) == "auto"]
+    changes = {name: getattr(decided, name) for name in names}
+    return settings.model_copy(update={"runtime": settings.runtime.model_copy(update=changes)})
+
+
 def reason(error: Exception, path: Path) -> str:
     """Say what went wrong in one line; the traceback of an error that nobody foresaw goes to ``path``."""
     if isinstance(error, RbpruneError):

@@ -9,6 +9,9 @@ from pydantic import Field
 from rbprune.methods import PruningSettings
 from rbprune.utils.section import Section
 
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+"""What a training step computes in: float32, or partly in 16 bits; by the names of Lightning Fabric."""
+
 
 class ModelSettings(Section):
     """Which network, and where its trained weights are."""
@@ -117,8 +120,11 @@ class RuntimeSettings(Section):
     threads: int | None = Field(None, ge=1)
     accelerator: str = "auto"
     devices: int = Field(1, ge=1)
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
-    channels_last: bool = False
+    precision: Literal["auto", Precision] = "auto"
+    """``auto`` takes bf16 where the device computes it and measured training steps are faster, and float32 elsewhere;
+    the settings of a run that has begun hold what was decided."""
+    channels_last: Literal["auto", True, False] = "auto"
+    """``auto`` takes the memory layout in which measured training steps are faster."""
     checkpoint_seconds: float = Field(120, gt=0)
     recalibrate: int = Field(50, ge=0)
     """Training batches over which batch-normalisation statistics are taken anew after a cut."""

@@ -23,7 +23,7 @@ CHECK = (1 << 40) + 3
 
 
 def measure_dense(
-    pruner: Pruner, stream: Stream, engine: Engine, *, state: RunState, account: Account, seed: int
+    pruner: Pruner, stream: Stream, engine: Engine, state: RunState, account: Account, *, seed: int
 ) -> None:
     """Let the pruner look at the dense network; a resumed run only takes up its batches again."""
     known = None if state.dense_loss is None else DenseMeasures(state.dense_loss, state.explained)

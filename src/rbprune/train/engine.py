@@ -19,7 +19,10 @@ from rbprune.settings.sections import RuntimeSettings
 
 
 class Engine:
-    """Sets modules and optimizers up for training, and puts batches where the model is."""
+    """Sets modules and optimizers up for training, and puts batches where the model is.
+
+    What its settings leave "auto" is float32, in the memory layout that the model has; ``train.precision`` decides it.
+    """
 
     def __init__(self, settings: RuntimeSettings) -> None:
         self.settings = settings
@@ -27,9 +30,10 @@ class Engine:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             devices, nodes = _processes(settings)
+            precision = "32-true" if settings.precision == "auto" else settings.precision
             try:
                 self.fabric = Fabric(
-                    accelerator=settings.accelerator, devices=devices, num_nodes=nodes, precision=settings.precision
+                    accelerator=settings.accelerator, devices=devices, num_nodes=nodes, precision=precision
                 )
             except (RuntimeError, ValueError) as error:
                 raise ConfigError(f"runtime.accelerator={settings.accelerator!r} cannot be used: {error}") from error
@@ -65,7 +69,7 @@ class Engine:
     def place(self, model: nn.Module) -> None:
         """Put a model on the device in the memory layout of the run; to be called again after every cut."""
         model.to(self.fabric.device)
-        if self.settings.channels_last:
+        if self.settings.channels_last is True:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def setup(self, module: nn.Module, *optimizers: torch.optim.Optimizer) -> tuple[nn.Module, list[Any]]:
@@ -98,6 +102,15 @@ class Engine:
         found = self.fabric.all_reduce(torch.tensor(float(flag), device=self.fabric.device), reduce_op="sum")
         return bool(found)
 
+    def of_main(self, number: int) -> int:
+        """The number that the first process gives; all get the same answer."""
+        if self.world == 1:
+            return number
+        found = torch.tensor(float(number if self.main else 0), device=self.fabric.device)
+        told = self.fabric.all_reduce(found, reduce_op="sum")
+        assert isinstance(told, Tensor)
+        return int(told)
+
     def backward(self, loss: Tensor) -> None:
         """Gradients of ``loss``."""
         self.fabric.backward(loss)
@@ -109,7 +122,7 @@ class Engine:
             if share and self.world > 1 and tensor.dim():
                 tensor = tensor[self.rank :: self.world]
             tensor = tensor.to(self.fabric.device)
-            if self.settings.channels_last and tensor.dim() == 4:
+            if self.settings.channels_last is True and tensor.dim() == 4:
                 tensor = tensor.contiguous(memory_format=torch.channels_last)
             return tensor
 

@@ -20,10 +20,10 @@ from rbprune.settings.sections import Settings
 from rbprune.train.budget import Account, with_budget
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.dense import measure_dense
-from rbprune.train.engine import Engine
 from rbprune.train.evaluate import Score, evaluate
 from rbprune.train.forecast import forecast_correction
 from rbprune.train.phase import Phase, PhaseRun, plan_phases
+from rbprune.train.precision import start_engine
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
 from rbprune.train.state import RunData, RunFiles, RunState
@@ -74,8 +74,9 @@ class Runner:
         self.graph = self.pruner.graph
         self.dense = {name: cost.total(self.graph) for name, cost in COSTS.items()}
         """What the dense network costs, by name of the cost."""
-        self.engine = Engine(settings.runtime)
         self.phases = plan_phases(settings, len(self.pruner))
+        self.engine, self.arithmetic = start_engine(settings, self.phases, model, self.graph, data, loss_fn)
+        self.settings = settings = settings.model_copy(update={"runtime": self.engine.settings})
         if settings.task == "prune":
             self.pruner.rehearse()
         self.state = RunState()
@@ -101,6 +102,7 @@ class Runner:
         self.journal = self._open_journal(main)
         if not self.journal.events:
             self.journal.start(self.settings, self.command, self.graph, self.dataset_size)
+            self.journal.precision(**self.arithmetic.told())
         try:
             with (
                 modes_kept(self.model),
@@ -110,7 +112,8 @@ class Runner:
             ):
                 with self.journal.progress:
                     if self._resumed is not None:
-                        self.journal.resumed(self._resumed[1], damaged=self._resumed[2])
+                        _, name, damaged = self._resumed
+                        self.journal.resumed(name, warnings=(*damaged, *self.arithmetic.warnings))
                     self.journal.progress.stages(len(self.phases))
                     while self.state.phase < len(self.phases):
                         self._run_phase(self.phases[self.state.phase], signals)

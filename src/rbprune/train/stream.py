@@ -76,6 +76,30 @@ def rows(tensor: Any) -> int | None:
     return len(tensor) if isinstance(tensor, Tensor) and tensor.dim() else None
 
 
+def first_batch(stream: Stream, number: int) -> Batch:
+    """The first batch of an epoch, of which something is left; generators that a loader brings are put back after it.
+
+    The global generators are not.
+    """
+    kept = [(each, each.get_state()) for each in _generators(getattr(stream, "loader", None))]
+    try:
+        batch = next(filled(stream.epoch(number)), None)
+    finally:
+        for generator, state in kept:
+            generator.set_state(state)
+    if batch is None:
+        raise DataError("no training example could be read: all were left out as corrupt; check data.path")
+    return batch
+
+
+def _generators(loader: Any) -> list[torch.Generator]:
+    """The generators that a ``DataLoader`` and its samplers draw from, other than the global one."""
+    batches = getattr(loader, "batch_sampler", None)
+    places = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))
+    found = [getattr(place, "generator", None) for place in places]
+    return [each for each in found if isinstance(each, torch.Generator)]
+
+
 class LoaderStream:
     """The user's own loader, iterated as it is."""
 
