@@ -13,7 +13,6 @@ from torch.func import jacrev
 from rbprune.bayes.likelihood import Softmax
 from rbprune.errors import ConfigError
 from rbprune.methods.curvature import (
-    MEMORY,
     TOLERANCE,
     RunningCurvature,
     Slopes,
@@ -97,7 +96,7 @@ def test_the_running_mean_weighs_updates_by_their_age() -> None:
         slopes = torch.randn(3, 2, generator=torch.Generator().manual_seed(number))
         running.update(Slopes(slopes, slopes), 7)
         squares.append(7 * slopes.square().mean(0))
-        weights = torch.tensor([MEMORY**age for age in reversed(range(number + 1))])
+        weights = torch.tensor([float((k + 1) * (k + 2)) for k in range(number + 1)])
         wanted = (weights.unsqueeze(1) * torch.stack(squares)).sum(0) / weights.sum()
         torch.testing.assert_close(running.value(), wanted)
 

@@ -10,7 +10,6 @@ from torch import nn
 from rbprune import Price, Pruner, trace
 from rbprune.errors import ConfigError
 from rbprune.graph.cost import MACS
-from rbprune.methods.curvature import MEMORY
 from rbprune.methods.price_search import PriceSearch
 from rbprune.methods.rbp import DiracStage
 from rbprune.methods.settings import Target
@@ -74,9 +73,9 @@ def test_a_stage_leaves_to_later_ones_what_costs_less_there() -> None:
         settings = stage_context(graph, rates="fixed-point", macs=0.7 * graph.macs(), later=("4", "8"))
         stage = DiracStage(graph, ["0"], settings)
         stage.factors.curvature.updates += 1
-        stage.factors.curvature.running.fill_(40 * (1 - MEMORY))
+        stage.factors.curvature.running.fill_(40)
         assert stage.search is not None
-        stage.search.curvature.running.fill_(40 * earned * (1 - MEMORY))
+        stage.search.curvature.running.fill_(40 * earned)
         stage.search.curvature.updates += 1
         cuts[earned] = int(stage._chosen(stage.judge())["0"].sum())
         stage.abandon()

@@ -13,7 +13,6 @@ from rbprune import Price, Pruner, models, trace
 from rbprune.bayes import dirac
 from rbprune.errors import ConfigError
 from rbprune.methods import PruningSettings
-from rbprune.methods.curvature import MEMORY
 from rbprune.methods.rbp import DiracStage
 from tests.networks import pruner, stage_context, stage_of, stripes, tiny_cnn, train_stage
 
@@ -148,7 +147,7 @@ def test_a_dead_channel_of_a_cheap_layer_goes_before_a_useful_one_of_a_dear_laye
     curvature = 2 * nats * earned
     with torch.no_grad():
         stage.factors.rate.copy_(dirac.stationary_rate(curvature, stage.eps2))
-        stage.factors.curvature.running.copy_(curvature * (1 - MEMORY))
+        stage.factors.curvature.running.copy_(curvature)
         stage.factors.curvature.updates += 1
     verdicts = stage.judge()
     assert verdicts[dear].value.min() > verdicts[cheap].value.max(), "the trap is not set"
@@ -172,7 +171,7 @@ def test_the_weight_of_the_divergence_is_a_price(rates: str) -> None:
     torch.testing.assert_close(half.penalty(), 0.5 * one.penalty())
     for stage, curvature in ((one, 50.0), (half, 25.0)):
         stage.param_groups(0.1, 1.0)
-        stage.factors.curvature.running.fill_(curvature * (1 - MEMORY))
+        stage.factors.curvature.running.fill_(curvature)
         stage.factors.curvature.updates += 1
         stage.after_step()
     torch.testing.assert_close(half.factors.rate, one.factors.rate)

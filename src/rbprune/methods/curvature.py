@@ -19,8 +19,11 @@ from rbprune.bayes.likelihood import Likelihood, SecondDerivative, Softmax
 from rbprune.errors import ConfigError
 from rbprune.utils import processes
 
-MEMORY, EVERY = 0.9, 5
-"""How much of the running mean an update leaves, and after how many steps there is one."""
+EVERY = 5
+"""After how many steps there is an update."""
+GROWTH = 2
+"""Updates count with this power of their number: the last third of a stage is 70 % of the mean, so that it follows a
+network that changes, and is known the better the longer the stage lasts."""
 OVERHEAD = 1 / 3 / EVERY
 """What the updates add to a training step, as a part of it: each is at most a third of a step, a backward pass to the
 factors and not to the weights."""
@@ -31,7 +34,7 @@ TOLERANCE = 0.05
 
 
 class RunningCurvature(nn.Module):
-    """A running mean of the estimates with its standard error, for each channel; earlier updates count less and less.
+    """A running mean of the estimates with its standard error, for each channel; later updates count more.
 
     With weights w_k of the updates, summing to 1, the mean of the batch means m_k has the variance sum w_k^2 var(m_k),
     and var(m_k) is the variance between the examples of a batch over their number: examples are drawn independently.
@@ -52,36 +55,37 @@ class RunningCurvature(nn.Module):
     def update(self, slopes: Slopes, dataset_size: int) -> None:
         """Take in the slopes of every example of a batch."""
         squares, examples = slopes.squares(), len(slopes.left)
+        self.updates += 1
+        weight = update_weight(self.updates)
         # every process saw other examples, and all must come to the same rates
-        self.running.lerp_(dataset_size * processes.mean(squares.mean(0)), 1 - MEMORY)
+        self.running.lerp_(dataset_size * processes.mean(squares.mean(0)), weight)
         if examples > 1:
             spread = dataset_size**2 * processes.mean(squares.var(0)) / (examples * processes.world())
-            self.variance.lerp_(spread, 1 - MEMORY)
+            self.variance.lerp_(spread, weight)
         if self.products is not None:
             products = slopes.left.T @ slopes.right / examples
-            self.products.lerp_(dataset_size * processes.mean(products), 1 - MEMORY)
-        self.updates += 1
+            self.products.lerp_(dataset_size * processes.mean(products), weight)
 
     def value(self) -> Tensor:
         """A, for the whole training set; 0 before the first update, and where noise made it less than nothing."""
-        return self.running.clamp_min(0) / (1 - MEMORY**self.updates) if self.updates else self.running
+        return self.running.clamp_min(0)
 
     def cost(self, change: Tensor) -> float:
         """d^T H d / 2 for a change d of the factors, in nats over the training set; at most ``MOST_CROSS`` channels
         have their cross terms, more are taken as independent."""
-        if not self.updates:
-            return 0.0
         products = self.products
         total = (change.square() * self.running).sum() if products is None else change @ products @ change
-        return max(0.0, float(total) / 2 / (1 - MEMORY**self.updates))
+        return max(0.0, float(total) / 2)
 
     def standard_error(self) -> Tensor:
         """The error of ``value`` that the choice of examples and directions leaves; infinite before any update."""
         if not self.updates:
             return torch.full_like(self.variance, torch.inf)
-        total = 1 - MEMORY**self.updates
-        squared_weights = (1 - MEMORY) ** 2 * (1 - MEMORY ** (2 * self.updates)) / (1 - MEMORY**2) / total**2
-        return (squared_weights * self.variance / total).sqrt()
+        squared_weights = 0.0
+        for number in range(1, self.updates + 1):
+            weight = update_weight(number)
+            squared_weights = (1 - weight) ** 2 * squared_weights + weight**2
+        return (squared_weights * self.variance).sqrt()
 
     def get_extra_state(self) -> Tensor:
         """How many updates there were, kept out of the device's memory: a step must not wait for it."""
@@ -90,6 +94,15 @@ class RunningCurvature(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Take up what ``get_extra_state`` gave."""
         self.updates = int(state)
+
+
+def update_weight(number: int) -> float:
+    """What an update counts in the mean of all updates up to it, counted from 1.
+
+    >>> [round(update_weight(number), 2) for number in (1, 2, 10, 40)]
+    [1.0, 0.75, 0.25, 0.07]
+    """
+    return (GROWTH + 1) / (number + GROWTH)
 
 
 class Slopes(NamedTuple):

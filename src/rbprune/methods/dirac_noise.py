@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rbprune.bayes import dirac
 from rbprune.methods import curvature
 from rbprune.methods.channel_factor import ChannelFactor
-from rbprune.methods.curvature import MEMORY, RunningCurvature
+from rbprune.methods.curvature import RunningCurvature, update_weight
 from rbprune.utils import processes
 
 FIRST = 3
@@ -30,7 +30,7 @@ class DiracNoise(ChannelFactor):
         """The curvature when the noise began."""
         self.register_buffer("first", torch.zeros(channels))
         self.slope: Tensor
-        """A running mean of the slope of the loss in theta."""
+        """A running mean of the slope of the mean loss in theta; 0 before anything was seen."""
         self.register_buffer("slope", torch.zeros(channels))
         self.goal: Tensor
         """Where the rate goes once it is decided: 0 for a channel that stays, 1 for one that goes."""
@@ -81,13 +81,9 @@ class DiracNoise(ChannelFactor):
     def take_slope(self) -> None:
         """Take what the backward pass showed into the running mean; all processes must call it."""
         if self._seen is not None:
-            self.slope.lerp_(processes.mean(self._seen), 1 - MEMORY)
             self.slopes += 1
+            self.slope.lerp_(processes.mean(self._seen), update_weight(self.slopes))
             self._seen = None
-
-    def mean_slope(self) -> Tensor:
-        """The slope of the mean loss in theta; 0 before anything was seen."""
-        return self.slope / (1 - MEMORY**self.slopes) if self.slopes else self.slope
 
     def near(self, curvature: Tensor, confidence: float) -> Tensor:
         """Which channels have an estimated curvature that cannot be told from the one that is given."""
@@ -98,7 +94,7 @@ class DiracNoise(ChannelFactor):
         """g^T d + d^T H d / 2 for the change d from the mean of theta to 0 where a channel goes, by the slope g and the
         curvature H of the loss in theta: the nats per example by which the loss will rise."""
         change = -self.mean().detach() * gone
-        first = float(self.mean_slope() @ change) / self.loss_per_nat
+        first = float(self.slope @ change) / self.loss_per_nat
         return first + self.curvature.cost(change) / dataset_size
 
     def decide(self, gone: Tensor, doubt: Tensor, pace: float) -> None:

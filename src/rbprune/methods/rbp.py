@@ -19,7 +19,7 @@ THRESHOLD = 0.5
 NEAR = 0.1
 """A rate that is nearer to 0 or 1 is near it."""
 FEW = 0.05
-"""With a smaller share of undecided channels a stage may end."""
+"""With this share of undecided channels, or one, a stage may end."""
 SLOWEST = 0.1
 """The least part of its way to 0 or 1 that a decided rate goes in a step."""
 
@@ -35,6 +35,8 @@ class DiracStage(RateStage):
         if not 0 < self.threshold < 1:
             raise ConfigError(f"prune.threshold is a rate between 0 and 1; {self.threshold} is not")
         super().__init__(graph, names, context, remember=remember)
+        if given is None and self.fixed_point:
+            self.few_undecided = max(1, int(FEW * len(self.factors.rate)))
 
     def rank_later_sites(self) -> dict[str, Tensor]:
         return {name: rank for name, rank in self._ranks().items() if name in self.context.later}
@@ -66,7 +68,7 @@ class DiracStage(RateStage):
     def decided(self) -> bool:
         if self.settings.threshold is not None or self.search is not None:
             return True  # the threshold asks for no more; a price that is found has channels near it, always
-        return float(self._doubt().float().mean()) <= FEW
+        return int(self._doubt().sum()) <= self.few_undecided
 
     @property
     def closing(self) -> bool:
@@ -107,7 +109,7 @@ class DiracStage(RateStage):
         mask = torch.cat([gone[name].to(self.factors.rate.device) for name in self.names])
         return self.factors.forecast(mask, self.context.dataset_size)
 
-    def first_ranks(self) -> dict[str, Tensor] | None:
+    def first_ranks(self) -> dict[str, Tensor]:
         if not self.fixed_point or not self.factors.curvature.updates:
-            return None
+            return {}
         return self.split((1 - self.factors.first / self.kl_weight * self.given).detach())

@@ -63,8 +63,7 @@ class Stage:
         self.loop = LoopWatch(graph.model, self, remember=remember)
         self.tell: Callable[[str], None] = partial(warnings.warn, stacklevel=3)
         """Says what the user should know: as a Python warning, unless somebody listens."""
-        self._kl_calls = 0
-        self._observed = False
+        self._kl_calls, self._observed = 0, False
 
     # what a method fills in
 
@@ -212,12 +211,15 @@ class Stage:
         """By how many nats per example the loss will rise when these channels go; None where it cannot be said."""
         return None
 
-    def first_ranks(self) -> dict[str, Tensor] | None:
-        """How channels ranked when the stage began; None where that was not seen."""
-        return None
+    def first_ranks(self) -> dict[str, Tensor]:
+        """How channels ranked when the stage began; empty where that was not seen."""
+        return {}
 
     def close(self, steps: int) -> None:
         """Decide now, and bring the factors to where they will be after the cut within so many training steps."""
+
+    few_undecided = 0
+    """About so many channels a stage may be unsure when it ends."""
 
     @property
     def decided(self) -> bool:

@@ -116,7 +116,8 @@ class PhaseRun:
             if stage.watched() is not None:
                 threshold = 0.5 if phase.optim.threshold is None else phase.optim.threshold
                 interval = max(_FEWEST, stream.steps // _LOOKS)
-                self.settling = Settling(phase.optim.settle, interval, threshold, speed=stage.settings.step_size)
+                speed, few = stage.settings.step_size, stage.few_undecided
+                self.settling = Settling(phase.optim.settle, interval, threshold, speed=speed, few=few)
         self.ending = None if stage is None else StageEnding(stage, self.settling, self.steps)
         module = model if stage is None or stage.module is None else _Together(model, stage.module)
         self.module, self._ready = engine.setup(module, *self.optimizers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from rbprune.methods import Stage
@@ -18,14 +17,16 @@ CALM = 3
 class Settling:
     """Compares the rates with what they were ``interval`` steps ago.
 
-    They are at rest when no channel crossed the threshold since then and they moved by less than ``tolerance`` on
-    average; a stage has settled when this was so ``CALM`` times in a row. A tolerance of 0 never settles. Rates that
-    can only move by ``speed`` in a step are not at rest while they go at a fifth of that.
+    They are at rest when no more than ``few`` channels crossed the threshold since then and the others moved by less
+    than ``tolerance`` on average; a stage has settled when this was so ``CALM`` times in a row. A tolerance of 0 never
+    settles. Rates that can only move by ``speed`` in a step are not at rest while they go at a fifth of that.
     """
 
-    def __init__(self, tolerance: float, interval: int, threshold: float, *, speed: float = float("inf")) -> None:
+    def __init__(
+        self, tolerance: float, interval: int, threshold: float, *, speed: float = float("inf"), few: int = 0
+    ) -> None:
         self.tolerance = min(tolerance, SLOW * speed * interval)
-        self.interval, self.threshold = interval, threshold
+        self.interval, self.threshold, self.few = interval, threshold, few
         self.before: Tensor | None = None
         self.calm = 0
 
@@ -36,9 +37,9 @@ class Settling:
         before, self.before = self.before, rates.detach().clone()
         if before is None:
             return False
-        crossed = not torch.equal(before > self.threshold, self.before > self.threshold)
-        moved = float((before - self.before).abs().mean())
-        self.calm = 0 if crossed or moved >= self.tolerance else self.calm + 1
+        crossed = (before > self.threshold) != (self.before > self.threshold)
+        moved = float((before - self.before).abs()[~crossed].sum()) / len(rates)
+        self.calm = 0 if int(crossed.sum()) > self.few or moved >= self.tolerance else self.calm + 1
         return self.calm >= CALM
 
 
