@@ -13,7 +13,7 @@ from rich.text import Text
 from rbprune.graph.cost import COSTS
 from rbprune.logging.cost_totals import cost_totals, quantity
 from rbprune.logging.event_fields import as_list, as_mapping, as_pair, as_text
-from rbprune.utils.numbers import as_number, decimal, duration, ratio, score, share
+from rbprune.utils.numbers import as_number, change, decimal, duration, ratio, score, share
 
 _PHASES = {"pretrain": "pretraining", "prune": "pruning", "finetune": "fine-tuning"}
 MOST_SITES = 40
@@ -58,7 +58,7 @@ def _of_cut(event: Mapping[str, Any]) -> list[str]:
     ['forecast +0.021, measured +0.026 nats per example', '3 channels taken back']
     """
     known = {name: as_number(event.get(name)) for name in ("forecast", "measured")}
-    told = [f"{name} {value:+.2g}" for name, value in known.items() if value is not None]
+    told = [f"{name} {change(value)}" for name, value in known.items() if value is not None]
     parts = [f"{', '.join(told)} nats per example"] if told else []
     back = as_number(event.get("taken_back"))
     return [*parts, f"{back:.0f} channels taken back"] if back else parts

@@ -83,7 +83,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("count", "ratio", "percent", "score", "share", "decimal", "duration"):
+    for name in ("count", "ratio", "percent", "score", "share", "change", "decimal", "duration"):
         found.filters[name] = getattr(numbers, name)
     found.filters["moment"] = moment
     found.filters["quantity"] = quantity

@@ -47,9 +47,10 @@ def judge_run(summary: dict[str, Any], settings: PruningSettings) -> Outcome:
     change, unit = rise(summary)
     if change > (POINTS if summary["metric"] == "error" else 100 * RISE):
         return Outcome("bad", f"The {summary['metric']} rose by {change:.3g}{unit} for {smaller}; {_remedy(summary)}")
+    back = f". {_kept_back(summary)}" if _taken_back(summary) else ""
     if change < 0:
-        return Outcome("good", f"Better than the dense network by {-change:.2g}{unit}, with {smaller}")
-    return Outcome("good", f"{smaller}, for {change:.2g}{unit} of {summary['metric']}")
+        return Outcome("good", f"Better than the dense network by {-change:.2g}{unit}, with {smaller}{back}")
+    return Outcome("good", f"{smaller}, for {change:.2g}{unit} of {summary['metric']}{back}")
 
 
 def _missed(summary: dict[str, Any], settings: PruningSettings) -> Outcome | None:
@@ -59,6 +60,9 @@ def _missed(summary: dict[str, Any], settings: PruningSettings) -> Outcome | Non
     reached = summary[f"{cost.name}_ratio"]
     if reached >= MET * asked:
         return None
+    if _taken_back(summary):
+        back = f"{asked:g}x fewer {cost.label} were asked for, and {reached:.2f}x reached: {_kept_back(summary)}"
+        return Outcome("bad", back)
     return Outcome(
         "bad",
         f"{asked:g}x fewer {cost.label} were asked for, and {reached:.2f}x reached: what is left may not be cut "
@@ -73,9 +77,23 @@ def _why_nothing(summary: dict[str, Any], settings: PruningSettings) -> str:
         higher = f"a higher price (prune.price.nats_per_example = {3 * price.nats_per_example:g})"
     elif price is not None and price.nats is not None:
         higher = f"a higher price (prune.price.nats = {3 * price.nats:g})"
+    if _taken_back(summary):
+        return _kept_back(summary)
     if _unsettled(summary) > UNSETTLED:
         return f"{_unsettled(summary):.0%} of the decisions had not settled; longer stages (prune.epochs) decide more"
     return f"every channel earned more than its price; {higher} or prune.macs_ratio = 2 removes more"
+
+
+def _taken_back(summary: dict[str, Any]) -> int:
+    """How many channels stayed that were to go."""
+    return sum(cut["asked"] - cut["gone"] for cut in summary.get("cuts", []))
+
+
+def _kept_back(summary: dict[str, Any]) -> str:
+    return (
+        f"{_taken_back(summary)} channels that were to go have stayed, because without them the training loss would "
+        "have risen by more than prune.max_rise allows; a lower prune.price asks for less, a higher one lets them go"
+    )
 
 
 def _unsettled(summary: dict[str, Any]) -> float:

@@ -72,6 +72,16 @@ def score(value: Any, metric: str = "error") -> str:
     return percent(value) if metric == "error" or amount is None else f"{amount:.4f}"
 
 
+def change(value: Any) -> str:
+    """A change with its sign, to two digits.
+
+    >>> change(0.02134), change(-3e-5), change(None)
+    ('+0.021', '-3e-05', '-')
+    """
+    amount = as_number(value)
+    return DASH if amount is None else f"{amount:+.2g}"
+
+
 def share(value: Any) -> str:
     """A fraction between 0 and 1 in whole per cent.
 
