@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import math
 import time
 import warnings
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import rbprune
-from rbprune import models
 from rbprune.api import Result
 from rbprune.data.mnist import read_mnist
 
@@ -108,7 +106,9 @@ def quiet(*args: Any, **options: Any) -> Result:
 
 def strangers(args: argparse.Namespace) -> None:
     """The own network on little and much data, trained and hardly trained, with ten classes and with two."""
-    print("| images | classes | dense epochs of training | seed | dense % | pruned % | MACs | taken back | verdict | s |")
+    print(
+        "| images | classes | dense epochs of training | seed | dense % | pruned % | MACs | taken back | verdict | s |"
+    )
     for seed in range(args.seeds):
         test_x, test_y = images(args.data, "t10k", 4000, 1000 + seed)
         for number in args.sizes:
@@ -212,9 +212,7 @@ def tasks(args: argparse.Namespace) -> None:
         test = DataLoader(TensorDataset(*draw(2000, 100 + args.seed)), 500)
         train(model, loader, loss_fn, 20)
         example, began = next(iter(loader))[0][:2], time.perf_counter()
-        found = quiet(
-            model, loader, example_inputs=example, test_loader=test, loss_fn=loss_fn, macs_ratio=2
-        ).summary
+        found = quiet(model, loader, example_inputs=example, test_loader=test, loss_fn=loss_fn, macs_ratio=2).summary
         before, after = found["error_before"], found["error_after"]
         print(
             f"| {name} | {found['macs_ratio']:.2f}x | {before:.4f} | {after:.4f} | {after / before - 1:+.1%} | "
@@ -234,7 +232,10 @@ def absurd(args: argparse.Namespace) -> None:
         train(model, loader, F.cross_entropy, 12)
         found = quiet(model, loader, example_inputs=x[:2], test_loader=test, price=price).summary
         rises = [cut["loss"] - found["dense_loss"] for cut in found["cuts"]]
-        print(f"| {price} | {found['error_before']:.1f} | {found['error_after']:.1f} | {found['macs_ratio']:.2f}x | ", end="")
+        print(
+            f"| {price} | {found['error_before']:.1f} | {found['error_after']:.1f} | {found['macs_ratio']:.2f}x | ",
+            end="",
+        )
         print(f"{max(rises):+.3f} of {0.1 * found['explained']:.3f} allowed | {found['verdict']['text']} |", flush=True)
 
 

@@ -71,7 +71,7 @@ def test_a_cut_that_can_be_afforded_is_made_and_measured(trained: tuple[ChannelG
     graph.scale(graph["4"], folded)
     plain, cut = check.losses(graph.model, batch_statistics=True), losses_without(graph, check, [0, 3])
     graph.model.load_state_dict(before)
-    made, report = Transaction(graph, check, limit=math.inf, allowed=math.inf).make(wanted, inputs(check), None)
+    made, report = Transaction(graph, check, limit=math.inf, allowed=math.inf).afford(wanted, inputs(check), None)
     assert made is wanted
     assert report.measured == pytest.approx(float((cut - plain).mean()), abs=1e-6)
     assert report.error == pytest.approx(float((cut - plain).std()) / 3**0.5, abs=1e-6)
@@ -97,7 +97,7 @@ def test_a_cut_above_the_limit_is_taken_back_to_what_can_be_afforded(
     order = list(range(11))
     rises = [float(losses_without(graph, check, order[:k]).mean()) for k in range(12)]
     limit = (rises[0] + max(rises)) / 2
-    made, report = Transaction(graph, check, limit=limit, allowed=math.inf).make(
+    made, report = Transaction(graph, check, limit=limit, allowed=math.inf).afford(
         proposal(graph, order), inputs(check), None
     )
     kept = made.size()
@@ -116,7 +116,7 @@ def test_where_the_stage_itself_did_the_damage_the_network_of_before_it_is_cut(
     with torch.no_grad():
         graph.model[10].weight.mul_(-1)  # type: ignore[index, union-attr, operator]
     ranks = {"4": torch.arange(12).float()}
-    made, report = Transaction(graph, check, limit=good + 0.2, allowed=math.inf).make(
+    made, report = Transaction(graph, check, limit=good + 0.2, allowed=math.inf).afford(
         proposal(graph, list(range(11)), torch.full((12,), 0.01)), inputs(check), StageStart(start, ranks)
     )
     assert report.restored and report.gone < 11
@@ -129,7 +129,7 @@ def test_what_was_no_better_before_the_stage_is_not_restored(trained: tuple[Chan
     graph, check = trained
     worse = network_state(graph.model)
     worse["10.weight"] = -worse["10.weight"]
-    made, report = Transaction(graph, check, limit=-1, allowed=math.inf).make(
+    made, report = Transaction(graph, check, limit=-1, allowed=math.inf).afford(
         proposal(graph, [0, 1]), inputs(check), StageStart(worse, {"4": torch.zeros(12)})
     )
     assert (made.size(), report.restored) == (0, False), "nothing can be afforded"
@@ -144,7 +144,7 @@ def test_a_cut_far_above_its_forecast_is_a_surprise(trained: tuple[ChannelGraph,
     )
     wanted.forecast = rise / FAR / 1.1 if not known else rise / FAR * 1.1
     allowed = rise / SURPRISE / 1.1
-    made, report = Transaction(graph, check, limit=math.inf, allowed=allowed).make(wanted, inputs(check), None)
+    made, report = Transaction(graph, check, limit=math.inf, allowed=allowed).afford(wanted, inputs(check), None)
     assert (made.size() == 11) is known
     assert (report.forecast is not None) is known, "a forecast is of the cut that was made"
 
@@ -154,7 +154,7 @@ def test_preparation_sees_what_goes(trained: tuple[ChannelGraph, LossCheck]) -> 
     seen: list[dict[str, Tensor]] = []
     wanted = proposal(graph, [2])
     wanted.prepare = seen.append
-    Transaction(graph, check, limit=math.inf, allowed=math.inf).make(wanted, inputs(check), None)
+    Transaction(graph, check, limit=math.inf, allowed=math.inf).afford(wanted, inputs(check), None)
     assert len(seen) == 2, "once tried, once made; not where nothing goes"
     assert all(gone["4"].nonzero().flatten().tolist() == [2] for gone in seen)
 
@@ -175,3 +175,22 @@ def test_a_state_is_put_back_in_place() -> None:
     load_network_state(model, state)
     assert model[0].weight is weight
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in state.items())
+
+
+def test_what_is_made_is_removed(trained: tuple[ChannelGraph, LossCheck]) -> None:
+    graph, check = trained
+    report = Transaction(graph, check, limit=math.inf, allowed=math.inf).make(proposal(graph, [1, 5]), inputs(check))
+    assert report.gone == 2
+    assert graph["4"].channels == 10
+
+
+def test_a_stage_that_removes_nothing_may_still_have_done_damage(trained: tuple[ChannelGraph, LossCheck]) -> None:
+    graph, check = trained
+    start = network_state(graph.model)
+    limit = float(check.losses(graph.model).mean()) + 0.1
+    with torch.no_grad():
+        graph.model[10].weight.mul_(-1)  # type: ignore[index, union-attr, operator]
+    report = Transaction(graph, check, limit=limit, allowed=math.inf).make(
+        proposal(graph, []), inputs(check), StageStart(start, {"4": torch.zeros(12)})
+    )
+    assert report.restored and report.loss is not None and report.loss <= limit

@@ -39,11 +39,13 @@ def test_a_linear_loss_rises_as_foretold() -> None:
 
 
 def test_a_quadratic_loss_rises_as_foretold_with_its_cross_terms() -> None:
-    """L = |M theta|^2 / 2 for each of N examples: H = N M^T M, and the slope at the mean is M^T M m."""
+    """L = |M theta|^2 / 2 for each of N examples: H = N M^T M, and the slope at any centre c is M^T M c."""
     torch.manual_seed(0)
     noise, matrix, size = DiracNoise(4, 0.2), torch.randn(3, 4), 50
     hessian = matrix.T @ matrix
-    noise.slope.copy_(hessian @ noise.mean().detach())
+    centre = torch.tensor([0.9, 0.7, 0.8, 0.95])
+    noise.slope.copy_(hessian @ centre)
+    noise.centre.copy_(centre)
     noise.curvature.update(Slopes(3**0.5 * matrix, 3**0.5 * matrix), size)
     gone = torch.tensor([True, True, False, False])
 

@@ -96,6 +96,18 @@ class Transaction:
         self.limit, self.allowed = limit, allowed
 
     def make(
+        self,
+        wanted: Proposal,
+        batches: Iterable[Any],
+        before_stage: StageStart | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> CutReport:
+        """Fold, recalibrate, and remove as many of the wanted channels as can be afforded."""
+        made, report = self.afford(wanted, batches, before_stage)
+        self.graph.remove(made.channels(), optimizer=optimizer)
+        return report
+
+    def afford(
         self, wanted: Proposal, batches: Iterable[Any], before_stage: StageStart | None
     ) -> tuple[Proposal, CutReport]:
         """Fold and recalibrate, with as many of the wanted channels masked as can be afforded; they still have to be
@@ -103,7 +115,7 @@ class Transaction:
         saved = network_state(self.model)
         before, after = self.try_out(wanted.first(0)), self.try_out(wanted)
         loss = self._commit(wanted, batches)
-        if not wanted.size() or (loss <= self.limit and not self._surprising(wanted.forecast, after - before)):
+        if loss <= self.limit and not self._surprising(wanted.forecast, after - before):
             return wanted, _report(wanted, wanted, before, after, loss)
         load_network_state(self.model, saved)
         base = wanted

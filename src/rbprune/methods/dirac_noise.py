@@ -32,6 +32,9 @@ class DiracNoise(ChannelFactor):
         self.slope: Tensor
         """A running mean of the slope of the mean loss in theta; 0 before anything was seen."""
         self.register_buffer("slope", torch.zeros(channels))
+        self.centre: Tensor
+        """Where that slope was seen: the same running mean of the mean of theta."""
+        self.register_buffer("centre", torch.zeros(channels))
         self.goal: Tensor
         """Where the rate goes once it is decided: 0 for a channel that stays, 1 for one that goes."""
         self.register_buffer("goal", torch.full((channels,), OPEN))
@@ -83,6 +86,7 @@ class DiracNoise(ChannelFactor):
         if self._seen is not None:
             self.slopes += 1
             self.slope.lerp_(processes.mean(self._seen), update_weight(self.slopes))
+            self.centre.lerp_(self.mean().detach(), update_weight(self.slopes))
             self._seen = None
 
     def near(self, curvature: Tensor, confidence: float) -> Tensor:
@@ -91,11 +95,16 @@ class DiracNoise(ChannelFactor):
         return (self.curvature.value() - curvature).abs() <= width * self.curvature.standard_error()
 
     def forecast(self, gone: Tensor, dataset_size: int) -> float:
-        """g^T d + d^T H d / 2 for the change d from the mean of theta to 0 where a channel goes, by the slope g and the
-        curvature H of the loss in theta: the nats per example by which the loss will rise."""
-        change = -self.mean().detach() * gone
-        first = float(self.slope @ change) / self.loss_per_nat
-        return first + self.curvature.cost(change) / dataset_size
+        """By how many nats per example the loss will rise when the mean m of theta goes to 0 where a channel goes.
+
+        With the slope g of the loss seen at a centre c, and its curvature H, the loss at theta is a constant and
+        g^T (theta - c) + (theta - c)^T H (theta - c) / 2; the rise is its difference between the two thetas.
+        """
+        now = self.mean().detach()
+        after = now * ~gone
+        first = float(self.slope @ (after - now)) / self.loss_per_nat
+        second = self.curvature.cost(after - self.centre) - self.curvature.cost(now - self.centre)
+        return first + second / dataset_size
 
     def decide(self, gone: Tensor, doubt: Tensor, pace: float) -> None:
         """From now on rates go to 1 for what goes and to 0 for what stays."""

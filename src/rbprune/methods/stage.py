@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from rbprune.errors import LoopError
 from rbprune.graph import ChannelGraph, Site
 from rbprune.methods.cost_target import cut_to_target
-from rbprune.methods.cut import CutReport, Proposal, StageStart, Transaction, cut_unmeasured, network_state
+from rbprune.methods.cut import Proposal, StageStart, Transaction, cut_unmeasured, network_state
+from rbprune.methods.ending import STAGE_STEPS, Batch, stage_batches
 from rbprune.methods.loop_watch import LoopWatch
 from rbprune.methods.settings import PruningSettings, StageContext
 from rbprune.methods.verdict import StageResult, Verdict
@@ -147,6 +148,10 @@ class Stage:
         penalty = self.penalty()
         return next(self.graph.model.parameters()).new_zeros(()) if penalty is None else penalty
 
+    def batches(self, loader: Iterable[Batch], most: int = STAGE_STEPS) -> Iterator[Batch]:
+        """Batches of a loader, again and again, until the stage is over, or so many; a step must follow on each."""
+        return stage_batches(self, loader, most)
+
     def param_groups(self, lr: float, rate_lr: float | None = None, **options: Any) -> list[dict[str, Any]]:
         """Groups for an optimizer of your own: the network's weights, and what the method trains (never decayed)."""
         weights = [p for p in self.graph.model.parameters() if p.requires_grad]
@@ -170,8 +175,7 @@ class Stage:
         self._check_loop()
         if self.observes and not self._observed:
             self.observe_recent()
-        undecided = self.undecided()
-        verdicts, gone = self.decide()
+        undecided, (verdicts, gone) = self.undecided(), self.decide()
         forecast = self.forecast(gone)
         self.abandon(forget=False)
         proposal = Proposal(
@@ -181,7 +185,13 @@ class Stage:
             forecast=forecast,
             prepare=self.before_cut if self._fills_in("before_cut") else None,
         )
-        report = self._cut(proposal, self.loop.recent if batches is None else batches, optimizer)
+        context, recent = self.context, self.loop.recent if batches is None else batches
+        if context.check is None:
+            report = cut_unmeasured(self.graph, proposal, recent, optimizer)
+        else:
+            start = None if self.start is None else StageStart(self.start, self.first_ranks() or proposal.ranks)
+            transaction = Transaction(self.graph, context.check, limit=context.limit, allowed=context.allowed)
+            report = transaction.make(proposal, recent, start, optimizer)
         self.loop.recent.clear()
         channels = {name: (len(gone[name]), self.graph[name].channels) for name in self.names}
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
@@ -189,16 +199,6 @@ class Stage:
             self.diagnostic, values, channels, undecided, self.price, self.guarded, self.notes, report
         )
         return self.result
-
-    def _cut(self, proposal: Proposal, batches: Iterable[Any], optimizer: torch.optim.Optimizer | None) -> CutReport:
-        context = self.context
-        if context.check is None:
-            return cut_unmeasured(self.graph, proposal, batches, optimizer)
-        start = None if self.start is None else StageStart(self.start, self.first_ranks() or proposal.ranks)
-        transaction = Transaction(self.graph, context.check, limit=context.limit, allowed=context.allowed)
-        made, report = transaction.make(proposal, batches, start)
-        self.graph.remove(made.channels(), optimizer=optimizer)
-        return report
 
     def decide(self) -> tuple[dict[str, Verdict], dict[str, Tensor]]:
         """A verdict for each site, and which of its channels go; one stays where all were to go."""

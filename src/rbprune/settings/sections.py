@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field
 
 from rbprune.methods import PruningSettings
+from rbprune.methods.ending import AT_REST, STAGE_STEPS
 from rbprune.utils.section import Section
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
@@ -36,8 +37,6 @@ class DataSettings(Section):
     """What to do about an image that cannot be decoded: stop and name it, or leave it out of its batch."""
 
 
-STAGE_STEPS = 200
-"""Steps of a stage: rates that go a twentieth of their way in each are at their end, and the curvature is known."""
 RECOVERY_STEPS, RECOVERY_EPOCHS = 1000, 5
 """Recovery after the cuts, where nobody says how long: at least so many steps (of a small data set many passes), and at
 least so many passes over a large one."""
@@ -79,7 +78,7 @@ class PruneSettings(OptimSettings, PruningSettings):
     a part of one over a large one."""
     optimizer: Literal["sgd", "adam"] = "adam"
     lr: float = Field(1e-3, gt=0)
-    settle: float = Field(0.01, ge=0)
+    settle: float = Field(AT_REST, ge=0)
     """A stage ends early when the rates move less than this on average over a tenth of an epoch; 0: never."""
     observe: int = Field(20, ge=1)
     """Training batches that a method looks at before it judges, where it does."""

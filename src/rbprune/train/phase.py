@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rbprune.errors import DataError
 from rbprune.logging.journal import EpochRecord, StageRecord
 from rbprune.methods import Stage
+from rbprune.methods.ending import FEWEST, Settling, StageEnding
 from rbprune.pruner import Loss
 from rbprune.settings.sections import FinetuneSettings, OptimSettings, PruneSettings, Settings
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
@@ -20,7 +21,6 @@ from rbprune.train.engine import Engine
 from rbprune.train.finite import LossMeter
 from rbprune.train.objective import data_loss, distillation, training_outputs
 from rbprune.train.optim import learning_rate, make_optimizer
-from rbprune.train.settle import Settling, StageEnding
 from rbprune.train.stream import Stream, count_examples
 from rbprune.utils.batch_norm import norms_of_single_values
 from rbprune.utils.inputs import call
@@ -29,8 +29,8 @@ from rbprune.utils.seeds import mix
 Kind = Literal["pretrain", "prune", "finetune"]
 _FINETUNE = 1 << 20
 """More than any number of stages."""
-_LOOKS, _FEWEST = 10, 10
-"""How often in an epoch the rates are looked at, and how many steps are between two looks at least."""
+_LOOKS = 10
+"""How often in an epoch the rates are looked at, where that leaves ``FEWEST`` steps between two looks."""
 _MOST_REPORTS = 100
 """Reports of a phase at most, each with a validation: of hundreds of passes over a small data set not every one is
 told."""
@@ -115,7 +115,7 @@ class PhaseRun:
             self.optimizers += [] if own is None else [own]
             if stage.watched() is not None:
                 threshold = 0.5 if phase.optim.threshold is None else phase.optim.threshold
-                interval = max(_FEWEST, stream.steps // _LOOKS)
+                interval = max(FEWEST, stream.steps // _LOOKS)
                 speed, few = stage.settings.step_size, stage.few_undecided
                 self.settling = Settling(phase.optim.settle, interval, threshold, speed=speed, few=few)
         self.ending = None if stage is None else StageEnding(stage, self.settling, self.steps)

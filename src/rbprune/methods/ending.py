@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
 from torch import Tensor
 
-from rbprune.methods import Stage
+from rbprune.errors import DataError
 
+if TYPE_CHECKING:
+    from rbprune.methods.stage import Stage
+
+Batch = TypeVar("Batch")
+
+STAGE_STEPS = 200
+"""Steps of a stage by default: rates that go a twentieth of their way in each are at their end, and the curvature is
+known."""
+AT_REST = 0.01
+"""Rates that move less than this on average between two looks are at rest, by default."""
+FEWEST = 10
+"""Steps between two looks, at least."""
 CLOSING, CLOSING_PART, CLOSING_LOOK = 40, 3, 5
 """The last steps of a stage, and at most a third of it, bring the rates to 0 or 1; how often it is seen whether they
 are there."""
@@ -69,3 +84,25 @@ class StageEnding:
         watched = self.stage.watched()
         at_rest = self.settling is not None and watched is not None and self.settling.settled(step, watched)
         return at_rest and self.stage.decided
+
+
+def stage_batches(stage: Stage, loader: Iterable[Batch], most: int) -> Iterator[Batch]:
+    """Batches of a loader, again and again, until the stage is over, after at most so many.
+
+    Behind each batch there must be a training step: what the stage has learnt from it decides whether there is another.
+    """
+    settling, watched = None, stage.watched()
+    if watched is not None:
+        threshold = 0.5 if stage.settings.threshold is None else stage.settings.threshold
+        speed, few = stage.settings.step_size, stage.few_undecided
+        settling = Settling(AT_REST, FEWEST, threshold, speed=speed, few=few)
+    ending, step = StageEnding(stage, settling, most), 0
+    while step < most:
+        before = step
+        for batch in loader:
+            yield batch
+            step += 1
+            if ending.is_over(step):
+                return
+        if step == before:
+            raise DataError(f"the loader has no batch {'any more ' if step else ''}for stage {', '.join(stage.names)}")
