@@ -50,20 +50,18 @@ def main() -> None:
             loss.backward()
             optimizer.step()
 
-    pruner = rbprune.Pruner(
-        model, images[:2], dataset_size=len(images), loss_fn=negative_log_likelihood, price=rbprune.Price(nats=20)
-    )
+    pruner = rbprune.Pruner(model, images[:2], dataset_size=len(images), loss_fn=negative_log_likelihood)
+    pruner.measure(batches(images, targets)[:5])  # what the network explains: the scale of the price and of every cut
     dense = pruner.graph.macs()
     for stage in pruner:
         optimizer = torch.optim.Adam(stage.param_groups(lr=1e-3))
-        for _ in range(10):
-            for x, y in batches(images, targets):
-                loss = negative_log_likelihood(model(x), y) + stage.kl(y)  # already divided by dataset_size
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-        result = stage.finish()  # threshold, fold, remove, recalibrate
-        print(f"{result.channels}  undecided {result.undecided}")
+        for x, y in stage.batches(batches(images, targets)):  # as long as it takes to know
+            loss = negative_log_likelihood(model(x), y) + stage.kl(y)  # already divided by dataset_size
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        result = stage.finish()  # decide, forecast, fold, measure, remove, recalibrate
+        print(f"{result.channels}  undecided {result.undecided}  measured {result.cut.measured:+.4f} nats per example")
     print(f"MACs {dense} -> {pruner.graph.macs()}; fine-tune as you like from here")
 
     with torch.no_grad():
