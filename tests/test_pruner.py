@@ -106,9 +106,10 @@ def test_whoever_says_nothing_gets_the_same_settings_everywhere(
     steps = 6000 // run.finetune.batch_size
     assert run.finetune.length * steps == pytest.approx(RECOVERY_STEPS) and call.finetune.length == RECOVERY_STEPS
     stages = len(Pruner(model, example, dataset_size=2))
-    wanted = stages * STAGE_STEPS * (1 + OVERHEAD) + RECOVERY_STEPS
     for found, size in ((run, steps), (call, 1)):  # without batch normalisation nothing is recalibrated
-        assert found.budget is not None and found.budget * size == pytest.approx(wanted), "in steps: the same for both"
+        check = 4 * min(5, size) / 3  # four passes over five batches, where there are as many
+        wanted = stages * (STAGE_STEPS * (1 + OVERHEAD) + check) + RECOVERY_STEPS
+        assert found.budget is not None and found.budget * size == pytest.approx(wanted), "in steps, alike for both"
     assert (call.pruning_share, call.seed, call.runtime) == (run.pruning_share, run.seed, run.runtime)
     assert {name: getattr(loop, name) for name in DECIDED} == {name: getattr(run.prune, name) for name in DECIDED}
     assert (loop.price, loop.rates, loop.rate_lr, loop.ratio) == (None, "fixed-point", 0.05, None), "the price is open"

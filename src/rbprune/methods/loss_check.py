@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rbprune.bayes.explained import explained_nats
 from rbprune.bayes.likelihood import Likelihood, Location
+from rbprune.utils.finite import check_finite
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import batch_normalising, evaluating
 
@@ -30,7 +31,7 @@ class LossCheck:
             return self._look(model)[0]
 
     def look(self, model: nn.Module) -> tuple[float, float | None]:
-        """The mean loss, and how much the network explains, both in nats per example."""
+        """The mean loss, and how much the network explains, both in nats per example; refused where it is no number."""
         with evaluating(model):
             losses, explained = self._look(model, explains=True)
         known = [nats for nats in explained if nats is not None]
@@ -40,10 +41,11 @@ class LossCheck:
         losses: list[Tensor] = []
         explained: list[float | None] = []
         with torch.no_grad():
-            for inputs, targets in self.batches:
+            for number, (inputs, targets) in enumerate(self.batches):
                 outputs = call(model, inputs)
                 loss = self.loss_fn(outputs, targets).detach().double().cpu()
                 if explains:
+                    check_finite(float(loss), inputs, f"training batch {number}")
                     explained.append(explained_nats(self.likelihood, outputs, targets))
                 if isinstance(self.likelihood, Location):
                     loss = loss / self.likelihood.loss_per_nat(outputs)
