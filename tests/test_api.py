@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -227,7 +228,9 @@ def test_bad_input_is_named() -> None:
         rbprune.prune(tiny_cnn(), loader(64), example_inputs=torch.zeros(1, 9), console=quiet())
     with pytest.raises(DataError, match="yields no batch"):
         rbprune.prune(tiny_cnn(), [], example_inputs=x[:2], console=quiet())
-    with pytest.raises(DataError, match=r"training batch 0 has label 7, but the model has 3 outputs .*; correct the labels"):
+    with pytest.raises(
+        DataError, match=r"training batch 0 has label 7, but the model has 3 outputs .*; correct the labels"
+    ):
         rbprune.prune(tiny_cnn(), [(x, torch.full_like(y, 7))], example_inputs=x[:2], console=quiet())
     bad = x.clone()
     bad[3] = float("nan")
@@ -263,6 +266,29 @@ def test_loading_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run" / "model.safetensors").write_bytes(b"rubbish")
     with pytest.raises(ModelError, match="cannot be read"):
         rbprune.load(tmp_path / "run", tiny_cnn())
+
+
+def test_an_absurd_price_stops_at_what_a_cut_may_cost() -> None:
+    """A thousand times the default price: nearly all channels fail to earn it, and most of them stay all the same."""
+    console, model, x = quiet(), trained(), stripes(2)[0]
+    short = {"prune": {"epochs": 6}, "finetune": {"epochs": 0}}
+    result = rbprune.prune(
+        model,
+        loader(512),
+        example_inputs=x,
+        val_loader=loader(300, 1),
+        price=rbprune.Price(nats_per_example=1000),
+        options=short,
+        console=console,
+    )
+    (dense,) = [event for event in result.events if event["event"] == "dense"]
+    stages = [event for event in result.events if event["event"] == "stage"]
+    assert sum(stage["taken_back"] for stage in stages) > 0
+    assert "channels taken back" in console.file.getvalue()  # type: ignore[attr-defined]
+    limit = 0.1 * max(dense["explained"], math.log(3))
+    assert all(stage["rise"] <= limit for stage in stages), "nats per example above the dense network's"
+    assert result.summary["error_after"] <= result.summary["error_before"] + 5
+    assert result.summary["macs_ratio"] > 1
 
 
 def test_a_bad_verdict_is_a_warning() -> None:
