@@ -13,10 +13,9 @@ from rbprune.bayes.explained import explained_nats
 from rbprune.bayes.likelihood import Softmax
 from rbprune.errors import ConfigError
 from rbprune.methods import PruningSettings
-from rbprune.methods.curvature import MEMORY
 from rbprune.methods.price import DefaultPrice
 from rbprune.methods.rbp import DiracStage
-from tests.networks import learn_stripes, pruner, stage_context, stage_of, stripes, tiny_cnn, train_stage
+from tests.networks import learn_stripes, pruner, see_curvature, stage_context, stage_of, stripes, tiny_cnn, train_stage
 
 
 def test_kl_is_the_sum_over_channels_divided_by_the_data_set() -> None:
@@ -102,8 +101,7 @@ def test_the_weight_of_the_divergence_is_a_price(rates: str) -> None:
     torch.testing.assert_close(half.penalty(), 0.5 * one.penalty())
     for stage, curvature in ((one, 50.0), (half, 25.0)):
         stage.param_groups(0.1, 1.0)
-        stage.factors.curvature.running.fill_(curvature * (1 - MEMORY))
-        stage.factors.curvature.updates += 1
+        see_curvature(stage.factors.curvature, torch.full_like(stage.factors.rate.detach(), curvature))
         stage.after_step()
     torch.testing.assert_close(half.factors.rate, one.factors.rate)
 

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from rbprune import Price, Pruner, trace
 from rbprune.bayes import dirac
-from rbprune.methods.curvature import MEMORY
 from rbprune.methods.dirac_noise import OPEN
 from rbprune.methods.rbp import NEAR, DiracStage
-from tests.networks import learn_stripes, pruner, stage_context, stripes, tiny_cnn, train_stage
+from tests.networks import learn_stripes, pruner, see_curvature, stage_context, stripes, tiny_cnn, train_stage
 
 
 def test_an_unneeded_channel_is_found_and_a_needed_one_is_kept() -> None:
@@ -74,8 +73,7 @@ def test_a_dead_channel_of_a_cheap_layer_goes_before_a_useful_one_of_a_dear_laye
     curvature = 2 * nats * earned
     with torch.no_grad():
         stage.factors.rate.copy_(dirac.stationary_rate(curvature, stage.eps2))
-        stage.factors.curvature.running.copy_(curvature * (1 - MEMORY))
-        stage.factors.curvature.updates += 1
+        see_curvature(stage.factors.curvature, curvature)
     verdicts = stage.judge()
     assert verdicts[dear].value.min() > verdicts[cheap].value.max(), "the trap is not set"
     torch.testing.assert_close(torch.cat([v.rank for v in verdicts.values()]), 1 - earned, rtol=1e-3, atol=1e-3)  # type: ignore[misc]
@@ -93,11 +91,9 @@ def seen_stage(evidence: list[float], error: float, **settings: object) -> Dirac
     standard error, and the rates are at their fixed points."""
     graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
     stage = DiracStage(graph, ["0"], stage_context(graph, rates="fixed-point", **settings))  # type: ignore[arg-type]
-    estimate, curvature = stage.factors.curvature, 2 * torch.tensor(evidence)
-    estimate.updates = 1
-    estimate.running.copy_(curvature * (1 - MEMORY))
-    estimate.variance.fill_((2 * error) ** 2 * (1 - MEMORY))
-    torch.testing.assert_close(estimate.standard_error(), torch.full((6,), 2 * error))
+    curvature = 2 * torch.tensor(evidence)
+    see_curvature(stage.factors.curvature, curvature, 2 * error)
+    torch.testing.assert_close(stage.factors.curvature.standard_error(), torch.full((6,), 2 * error))
     with torch.no_grad():
         stage.factors.rate.copy_(dirac.stationary_rate(curvature, stage.eps2))
     return stage
