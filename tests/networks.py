@@ -13,6 +13,7 @@ from rbprune import Pruner, trace
 from rbprune.graph import ChannelGraph, Plan
 from rbprune.graph.cost import MACS
 from rbprune.methods import Price, PruningSettings, Stage, StageContext
+from rbprune.methods.curvature import RunningCurvature, Slopes
 from rbprune.methods.rbp import DiracStage
 from rbprune.methods.settings import Target
 
@@ -136,3 +137,21 @@ def train_stage(stage: Stage, images: Tensor, labels: Tensor, steps: int) -> Non
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+def learn_stripes(model: nn.Module, steps: int = 60) -> None:
+    """Train a network until it tells stripes apart, always in the same way."""
+    images, labels = stripes(512)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    model.train()
+    for step in range(steps):
+        rows = slice(64 * step % 512, 64 * step % 512 + 64)
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[rows]), labels[rows]).backward()
+        optimizer.step()
+
+
+def see_curvature(estimate: RunningCurvature, curvature: Tensor, error: float = 0.0) -> None:
+    """One look at the curvature of each channel that finds these values, with this standard error."""
+    examples = torch.stack([curvature + error, curvature - error])
+    estimate.update(Slopes(examples, torch.ones_like(examples)), 1)

@@ -20,7 +20,11 @@ from tests.networks import stripes, tiny_cnn
 from tests.runs.quick import summary_of
 from tests.test_api import loader, quiet, trained
 
-SHORT = {"prune": {"epochs": 2, "settle": 0, "rate_lr": 0.5, "price": {"nats": 1}}, "finetune": {"epochs": 2}}
+SHORT = {
+    "prune": {"epochs": 2, "settle": 0, "rate_lr": 0.5, "price": {"nats": 1}, "max_rise": 100},
+    "finetune": {"epochs": 2},
+}
+"""Stages of a few steps, for networks that are hardly trained: the loss may rise."""
 
 
 def flat_norm() -> nn.Sequential:
@@ -52,7 +56,8 @@ def test_whoever_says_nothing_spends_the_same_with_every_method(monkeypatch: pyt
     """Within a step of the dense network. A shorter recovery than the default one decides alike."""
     monkeypatch.setattr(sections, "RECOVERY_STEPS", 100)
     short, steps = {"prune": {"epochs": 1}}, 16
-    budget = 3 * (7 / 6 + 1 / 3) + 100 / steps
+    check = 4 * 5 / steps / 3  # four passes over five batches, forwards
+    budget = 3 * (16 / 15 + 1 / 3 + check) + 100 / steps
     for method in ("rbp", "uniform", "taylor", "thinet"):
         result = prune_briefly(trained(), loader(512), method=method, macs_ratio=2, options=short)
         assert result.config.budget == pytest.approx(budget)
@@ -141,13 +146,12 @@ def test_classes_may_be_missing_from_batches_and_from_the_data(labels: list[int]
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.int16])
-@pytest.mark.parametrize(
-    ("method", "where"), [("rbp", r"batch 0 of epoch 1 \(prune\)"), ("taylor", "a batch that the method")]
-)
-def test_labels_of_a_wrong_type_are_refused_with_the_remedy(dtype: torch.dtype, method: str, where: str) -> None:
+@pytest.mark.parametrize("method", ["rbp", "taylor"])
+def test_labels_of_a_wrong_type_are_refused_with_the_remedy(dtype: torch.dtype, method: str) -> None:
+    """Before the first step, whatever the method."""
     data = [(x, y.to(dtype)) for x, y in batches(16, 16)]
     ratio = None if method == "rbp" else 1.5
-    message = rf"the loss fails on {where}.*targets {dtype} of shape \(16,\): .*\(targets.long\(\)\)"
+    message = rf"the loss fails on training batch 0: .*targets {dtype} of shape \(16,\): .*\(targets.long\(\)\)"
     with pytest.raises(DataError, match=message):
         prune_briefly(tiny_cnn(), data, method=method, macs_ratio=ratio)
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from rich.console import Console
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 import rbprune
 from rbprune import Price, Pruner, models
-from rbprune.errors import ConfigError
+from rbprune.errors import ConfigError, NumericalError
 from rbprune.methods import PruningSettings
 from rbprune.methods.curvature import OVERHEAD
 from rbprune.methods.rbp import DiracStage
+from rbprune.pruner import DenseMeasures
 from rbprune.runs.build import make_runner
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import RECOVERY_STEPS, STAGE_STEPS
 from rbprune.train.runner import Runner
-from tests.networks import pruner, stripes, tiny_cnn, train_stage
+from rbprune.utils.modes import evaluating
+from tests.networks import learn_stripes, pruner, stripes, tiny_cnn, train_stage
 
 
 def test_own_loop_ends_smaller_and_recalibrated() -> None:
@@ -106,9 +110,10 @@ def test_whoever_says_nothing_gets_the_same_settings_everywhere(
     steps = 6000 // run.finetune.batch_size
     assert run.finetune.length * steps == pytest.approx(RECOVERY_STEPS) and call.finetune.length == RECOVERY_STEPS
     stages = len(Pruner(model, example, dataset_size=2))
-    wanted = stages * STAGE_STEPS * (1 + OVERHEAD) + RECOVERY_STEPS
     for found, size in ((run, steps), (call, 1)):  # without batch normalisation nothing is recalibrated
-        assert found.budget is not None and found.budget * size == pytest.approx(wanted), "in steps: the same for both"
+        check = 4 * min(5, size) / 3  # four passes over five batches, where there are as many
+        wanted = stages * (STAGE_STEPS * (1 + OVERHEAD) + check) + RECOVERY_STEPS
+        assert found.budget is not None and found.budget * size == pytest.approx(wanted), "in steps, alike for both"
     assert (call.pruning_share, call.seed, call.runtime) == (run.pruning_share, run.seed, run.runtime)
     assert {name: getattr(loop, name) for name in DECIDED} == {name: getattr(run.prune, name) for name in DECIDED}
     assert (loop.price, loop.rates, loop.rate_lr, loop.ratio) == (None, "fixed-point", 0.05, None), "the price is open"
@@ -210,3 +215,78 @@ def test_a_target_may_be_parameters() -> None:
     for stage in found:
         stage.finish(batches=[])
     assert 2 <= before / found.graph.params() < 2.3
+
+
+def measured_pruner(**settings: Any) -> tuple[Pruner, list[tuple[Tensor, Tensor]]]:
+    """A pruner of a trained network, and batches to measure it on."""
+    torch.manual_seed(0)
+    model, (images, labels) = tiny_cnn(), stripes(192)
+    learn_stripes(model)
+    found = Pruner(model, images[:1], dataset_size=512, loss_fn=F.cross_entropy, **settings)
+    return found, list(zip(images.split(64), labels.split(64), strict=True))
+
+
+def test_measuring_the_dense_network_sets_the_price_and_the_limit_of_a_cut() -> None:
+    found, batches = measured_pruner()
+    assert (found.settings.price, found.dense_measures) == (None, None)
+    state = {name: tensor.clone() for name, tensor in found.model.state_dict().items()}
+    measures = found.measure(iter(batches))
+    assert all(torch.equal(state[name], tensor) for name, tensor in found.model.state_dict().items())
+    with torch.no_grad(), evaluating(found.model):
+        losses = [float(F.cross_entropy(found.model(x), y)) for x, y in batches]
+    assert measures.loss == pytest.approx(sum(losses) / 3)
+    assert measures.explained is not None and 0.8 < measures.explained < math.log(3)
+    assert found.dense_measures == measures
+    price = found.settings.price
+    assert price is not None and price.nats_per_example == pytest.approx(0.87 * measures.explained, rel=0.006)
+    assert price.nats is not None and price.nats < 20, "512 examples have few nats"
+    stage = found.stage(0)
+    assert stage.context.limit == pytest.approx(measures.loss + 0.1 * measures.explained)
+    assert stage.context.settings.price == price
+    assert stage.context.prices.least == price.nats
+    assert stage.context.check is not None and len(stage.context.check.batches) == 3
+    stage.abandon()
+
+
+def test_what_an_earlier_look_found_is_taken_without_another() -> None:
+    found, batches = measured_pruner()
+    assert found.measure(batches, DenseMeasures(0.3, 0.5)) == DenseMeasures(0.3, 0.5)
+    assert found.settings.price is not None and found.settings.price.nats_per_example == 0.435
+    stage = found.stage(0)
+    assert stage.context.limit == pytest.approx(0.3 + 0.05)
+    stage.abandon()
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ({"macs_ratio": 2.0}, math.inf),
+        ({"macs_ratio": 2.0, "max_rise": 0.3}, 0.3),
+        ({"max_rise": 0.3}, 0.3),
+    ],
+)
+def test_under_a_ratio_a_cut_has_no_limit_unless_one_is_given(settings: dict[str, float], allowed: float) -> None:
+    found, batches = measured_pruner(**settings)
+    measures = found.measure(batches)
+    stage = found.stage(0)
+    assert (stage.context.allowed, stage.context.limit) == (allowed, measures.loss + allowed)
+    stage.abandon()
+
+
+def test_a_price_that_was_given_is_not_changed_by_measuring() -> None:
+    found, batches = measured_pruner(price=Price(nats=7))
+    found.measure(batches)
+    assert found.settings.price == Price(nats=7)
+
+
+def test_measuring_needs_a_loss_and_batches_of_numbers() -> None:
+    images, labels = stripes(16)
+    unnamed = Pruner(tiny_cnn(), images[:1], dataset_size=16)
+    with pytest.raises(ConfigError, match="needs the loss: give loss_fn to the Pruner"):
+        unnamed.measure([(images, labels)])
+    found, batches = measured_pruner()
+    with pytest.raises(ConfigError, match="needs at least one batch"):
+        found.measure([])
+    with pytest.raises(NumericalError, match="training batch 1 contains NaN or infinity in its input; clean the data"):
+        found.measure([batches[0], (batches[1][0] * math.nan, batches[1][1])])
+    assert found.settings.price is None, "nothing was taken over"

@@ -29,7 +29,7 @@ def test_a_run_that_is_not_good_enough_ends_with_another_code(dense: Path, tmp_p
     """The run is complete all the same, and is judged again when it is asked for again."""
     out = str(tmp_path / "pruned")
     weights = ("--set", f"model.weights={dense / 'model.safetensors'}")
-    rose = ("--set", "prune.price.nats_per_example=500", "--set", "finetune.epochs=0")
+    rose = ("--set", "prune.price.nats_per_example=500", "--set", "finetune.epochs=0", "--set", "prune.max_rise=100")
     assert run("prune", "demo", "--out", out, *overrides(), *weights, *rose, "--fail-above", "2") == 3
     summary = json.loads((tmp_path / "pruned" / "summary.json").read_text())
     assert summary["verdict"]["level"] == "bad"

@@ -39,6 +39,26 @@ def test_stage_line_of_one_site() -> None:
     )
 
 
+def test_stage_line_of_a_cut_that_was_measured() -> None:
+    event = {
+        "stage": 0,
+        "stages": 3,
+        "channels": {"conv1": [20, 12]},
+        "macs_ratio": 1.6,
+        "forecast": 0.0213,
+        "measured": 0.0262,
+        "taken_back": 0,
+        "val_error": 3.5,
+    }
+    assert stage_line(event) == (
+        "stage 1/3  conv1  20 -> 12  MACs 1.60x  forecast +0.021, measured +0.026 nats per example  val error 3.50 %"
+    )
+    taken_back = stage_line({**event, "forecast": None, "measured": -0.004, "taken_back": 3})
+    assert "MACs 1.60x  measured -0.004 nats per example  3 channels taken back  val error" in taken_back
+    assert "nats" not in stage_line({**event, "forecast": None, "measured": None})
+    assert "1 channel taken back" in stage_line({**event, "taken_back": 1})
+
+
 def test_stage_line_of_many_sites() -> None:
     channels = {f"layer{i}": [30, 12] for i in range(25)}
     assert stage_line({"stage": 0, "sites": list(channels), "channels": channels}) == "stage 1  25 sites  750 -> 300"

@@ -14,7 +14,7 @@ from rbprune import trace
 from rbprune.graph import ChannelGraph
 from rbprune.logging.events import read_events
 from rbprune.logging.journal import EpochRecord, Journal, StageRecord, versions
-from rbprune.methods import StageResult
+from rbprune.methods import Price, StageResult
 from rbprune.settings.recipe import build_settings, load_recipe
 from tests.networks import tiny_cnn
 
@@ -83,7 +83,7 @@ def test_every_event_has_the_fields_that_are_documented(console: Console, graph:
         warnings=("slow",),
     )
     journal.resumed("ckpt-000003")
-    journal.dense(6.5)
+    journal.dense(6.5, 0.21, 2.05, Price(nats_per_example=1.78))
     journal.epoch(epoch())
     end_stage(journal, graph)
     journal.warn("mind the gap")

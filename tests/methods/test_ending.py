@@ -1,4 +1,4 @@
-"""When rates are at rest."""
+"""When rates are at rest, and when a stage is over."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rbprune import Price, Pruner
+from rbprune import Price, Pruner, trace
 from rbprune.errors import DataError
-from rbprune.methods.ending import STAGE_STEPS, Settling
+from rbprune.methods.ending import CALM, CLOSING, CLOSING_LOOK, STAGE_STEPS, Settling, StageEnding
 from rbprune.methods.rbp import DiracStage
-from tests.networks import stripes, tiny_cnn
+from tests.networks import pruner, see_curvature, stage_context, stripes, tiny_cnn
 
 
 def test_settled_means_no_crossing_and_no_movement() -> None:
@@ -31,6 +31,75 @@ def test_slow_rates_are_not_at_rest_while_they_move() -> None:
     settling = Settling(tolerance=0.01, interval=10, threshold=0.5, speed=1e-3)
     assert not any(settling.settled(step, torch.tensor([1e-3 * step])) for step in range(1, 200))
     assert any(settling.settled(step, torch.tensor([0.2])) for step in range(200, 260))
+
+
+def rate_stage(error: float = 0.1, **settings: object) -> DiracStage:
+    """A stage of six channels at 20 nats, with evidence for three above and for three below the price, known to so many
+    nats; the rates are where the evidence leads them."""
+    graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
+    stage = DiracStage(graph, ["0"], stage_context(graph, rates="fixed-point", **settings))  # type: ignore[arg-type]
+    see_curvature(stage.factors.curvature, 2 * torch.tensor([10.0, 14.0, 18.0, 22.0, 26.0, 30.0]), 2 * error)
+    stage.param_groups(0.1, 1.0)
+    stage.after_step()
+    return stage
+
+
+def run_to_the_end(ending: StageEnding, stage: DiracStage) -> tuple[int | None, int]:
+    """Steps until the stage is over; the one after which it began to close, and the last."""
+    began, step = None, 0
+    while True:
+        step += 1
+        stage.after_step()
+        stage.clamp()
+        over = ending.is_over(step)
+        began = step if began is None and stage.closing else began
+        if over:
+            stage.abandon()
+            return began, step
+
+
+def test_rest_closes_a_stage_early() -> None:
+    stage = rate_stage()
+    ending = StageEnding(stage, Settling(0.01, 10, 0.5), 1000)
+    began, last = run_to_the_end(ending, stage)
+    assert began == 10 * (CALM + 1), "the first look has nothing to compare with"
+    assert began < last <= began + CLOSING and last % CLOSING_LOOK == 0
+    assert ending.settled and stage.closed
+
+
+@pytest.mark.parametrize(("steps", "closing"), [(1000, CLOSING), (60, 20), (4, 1)])
+def test_length_closes_a_stage_late(steps: int, closing: int) -> None:
+    """The last forty steps, and at most a third of them all."""
+    stage = rate_stage()
+    ending = StageEnding(stage, Settling(0, 10, 0.5), steps)
+    began, last = run_to_the_end(ending, stage)
+    assert began == steps - closing
+    assert began < last <= steps and not ending.settled
+
+
+def test_a_stage_that_is_undecided_goes_on_though_its_rates_are_at_rest() -> None:
+    """Evidence that is known to 20 nats says nothing about a price of 20."""
+    stage = rate_stage(error=20.0)
+    assert not stage.decided
+    ending = StageEnding(stage, Settling(0.01, 10, 0.5), 1000)
+    began, last = run_to_the_end(ending, stage)
+    assert began == 1000 - CLOSING and last > began and not ending.settled
+    assert stage.factors.goal.tolist() == [0.0] * 6, "in doubt all stay"
+
+
+def test_with_a_threshold_of_ones_own_rest_ends_a_stage_at_once() -> None:
+    stage = rate_stage(error=20.0, threshold=0.5)
+    ending = StageEnding(stage, Settling(0.01, 10, 0.5), 1000)
+    assert run_to_the_end(ending, stage) == (None, 10 * (CALM + 1))
+    assert ending.settled
+
+
+def test_a_method_that_has_nothing_to_bring_anywhere_ends_with_its_steps() -> None:
+    stage = pruner("l1", tiny_cnn(), macs_ratio=1.5).stage(0)
+    ending = StageEnding(stage, None, 7)
+    assert [ending.is_over(step) for step in range(1, 8)] == [False] * 6 + [True]
+    assert not ending.settled and not stage.closing
+    stage.abandon()
 
 
 def test_an_own_loop_gets_batches_until_the_stage_is_over() -> None:

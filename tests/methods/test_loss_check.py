@@ -55,3 +55,13 @@ def test_a_look_tells_the_loss_and_what_is_explained() -> None:
     x = torch.eye(3).repeat(4, 1)
     loss, explained = LossCheck([(x, x.argmax(1))], F.cross_entropy, Softmax()).look(model)
     assert (loss, explained) == pytest.approx((0, math.log(3)), abs=1e-6)
+
+
+def test_what_is_explained_is_that_of_all_batches_together() -> None:
+    """A batch of two examples cannot tell ten classes apart; five batches of two can."""
+    model = nn.Linear(10, 10, bias=False)
+    nn.init.eye_(model.weight).data.mul_(60)
+    x = torch.eye(10)
+    batches = [(x[i : i + 2], torch.arange(i, i + 2)) for i in range(0, 10, 2)]
+    _, explained = LossCheck(batches, F.cross_entropy, Softmax()).look(model)
+    assert explained == pytest.approx(math.log(10))

@@ -25,6 +25,8 @@ QUICK = (
     "prune.rate_lr=0.06",
     "prune.price.nats_per_example=0.3",
     "prune.settle=0",
+    "prune.threshold=0.5",
+    "prune.max_rise=100",
     "finetune.epochs=2",
 )
 RBP = PaperRun("demo-rbp", "RBP", "demo")

@@ -39,6 +39,8 @@ QUICK = (
     "prune.epochs=1",
     "prune.rate_lr=0.1",
     "prune.price={nats_per_example=0.02, nats=0.2}",
+    "prune.max_rise=100",
+    "prune.threshold=0.5",
     "finetune.epochs=1",
     "runtime.checkpoint_seconds=1000",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from rbprune.train.checkpoint import Checkpoint
 from rbprune.train.runner import Runner
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.stream import LoaderStream
+from tests.networks import learn_stripes, tiny_cnn
 from tests.train.small import BATCH, small_runner, small_stream
 
 TEACH = {"finetune": {"distill": 0.5}}
@@ -134,3 +136,65 @@ def test_what_errors_are_worth_is_that_of_the_dense_network_also_after_a_resume(
     assert resumed.pruner.likelihood.sums.tolist() == whole.state.error_sums, "measured once, on the dense network"
     ended = whole.model.state_dict()
     assert all(torch.equal(ended[name], tensor) for name, tensor in resumed.model.state_dict().items())
+
+
+def checkpoint_when(runner: Runner, is_time: Callable[[Runner], bool]) -> Checkpoint:
+    """Run to the end; what was saved between two steps when it was time for the first time."""
+    found: list[Checkpoint] = []
+
+    def between_steps(signals: object) -> None:
+        if not found and is_time(runner):
+            taken = take_checkpoint(runner)
+            tensors = {name: tensor.clone() for name, tensor in taken.tensors.items()}
+            found.append(Checkpoint(tensors, json.loads(json.dumps(taken.values))))
+
+    runner._between_steps = between_steps  # type: ignore[method-assign]
+    runner.run()
+    return found[0]
+
+
+def check_same_end(whole: Runner, resumed: Runner, checkpoint: Checkpoint) -> None:
+    """A resumed run ends with the same bits, and tells the same of its cuts."""
+    resumed.restore(checkpoint, "checkpoint", [])
+    resumed.run()
+    ours, theirs = whole.model.state_dict(), resumed.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert resumed.state.cuts == whole.state.cuts
+    assert resumed.state.cost == whole.state.cost
+
+
+CLOSES = {"prune": {"epochs": 10, "rate_lr": 0.1, "price": {"nats": 3}, "threshold": None, "confidence": 0.5}}
+"""Stages of forty steps that decide and then bring their rates to 0 or 1."""
+
+
+def test_a_run_that_stops_while_a_stage_closes_ends_with_the_same_bits() -> None:
+    def is_closing(runner: Runner) -> bool:
+        stage = None if runner.current is None else runner.current.stage
+        return stage is not None and runner.state.phase == 1 and stage.closing and not stage.closed
+
+    whole = small_runner(CLOSES)
+    checkpoint = checkpoint_when(whole, is_closing)
+    assert bool((checkpoint.tensors["stage.goal"] >= 0).all()), "decided"
+    assert sum(cut["gone"] for cut in whole.state.cuts) > 0, "something went"
+    check_same_end(whole, small_runner(CLOSES), checkpoint)
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_a_run_whose_cut_is_taken_back_ends_with_the_same_bits(phase: int) -> None:
+    """An absurd price asks for nearly all channels; what the stage began with is in the checkpoint."""
+    absurd = {"prune": {"epochs": 3, "price": {"nats": 1000}, "threshold": None, "max_rise": 0.05, "lr": 0.01}}
+
+    def runner() -> Runner:
+        model = tiny_cnn()
+        learn_stripes(model)
+        return small_runner(absurd, model=model)
+
+    torch.manual_seed(0)
+    whole = runner()
+    checkpoint = checkpoint_when(
+        whole, lambda run: run.state.phase == phase and run.current is not None and run.current.step >= 5
+    )
+    assert any(cut["asked"] > cut["gone"] for cut in whole.state.cuts[phase:]), "taken back after the checkpoint"
+    torch.manual_seed(0)
+    check_same_end(whole, runner(), checkpoint)

@@ -61,7 +61,7 @@ def _of_cut(event: Mapping[str, Any]) -> list[str]:
     told = [f"{name} {change(value)}" for name, value in known.items() if value is not None]
     parts = [f"{', '.join(told)} nats per example"] if told else []
     back = as_number(event.get("taken_back"))
-    return [*parts, f"{back:.0f} channels taken back"] if back else parts
+    return [*parts, f"{back:.0f} channel{'s' if back > 1 else ''} taken back"] if back else parts
 
 
 def summary_table(summary: Mapping[str, Any], console: Console) -> None:

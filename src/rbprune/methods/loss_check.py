@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.bayes.explained import explained_nats
-from rbprune.bayes.likelihood import Likelihood, Location
+from rbprune.bayes.likelihood import Likelihood, Location, SecondDerivative
+from rbprune.utils.finite import check_finite
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import batch_normalising, evaluating
 
@@ -27,25 +28,35 @@ class LossCheck:
         """The mean loss of each batch in nats per example, in evaluation mode; with ``batch_statistics`` batch
         normalisation takes those of each batch, as in training."""
         with batch_normalising(model) if batch_statistics else evaluating(model):
-            return self._look(model)[0]
+            return torch.stack([loss for loss, _ in self._pass(model)])
 
     def look(self, model: nn.Module) -> tuple[float, float | None]:
-        """The mean loss, and how much the network explains, both in nats per example."""
+        """The mean loss, and how much the network explains, both in nats per example; refused where it is no number."""
+        losses, outputs = [], []
         with evaluating(model):
-            losses, explained = self._look(model, explains=True)
-        known = [nats for nats in explained if nats is not None]
-        return float(losses.mean()), sum(known) / len(known) if known else None
+            for number, (loss, output) in enumerate(self._pass(model)):
+                check_finite(float(loss), self.batches[number][0], f"training batch {number}")
+                losses.append(float(loss))
+                outputs.append(output)
+        return sum(losses) / len(losses), self._explained(outputs)
 
-    def _look(self, model: nn.Module, *, explains: bool = False) -> tuple[Tensor, list[float | None]]:
-        losses: list[Tensor] = []
-        explained: list[float | None] = []
+    def _explained(self, outputs: list[Any]) -> float | None:
+        """Of all batches together where they can be put together: a batch alone tells at most the log of its size."""
+        tensors = [output for output in outputs if isinstance(output, Tensor)]
+        alike = len(tensors) == len(outputs) and len({tensor.shape[1:] for tensor in tensors}) == 1
+        if alike and not isinstance(self.likelihood, SecondDerivative):
+            return explained_nats(self.likelihood, torch.cat(tensors))
+        pairs = zip(outputs, self.batches, strict=True)
+        found = [explained_nats(self.likelihood, output, targets) for output, (_, targets) in pairs]
+        known = [nats for nats in found if nats is not None]
+        return sum(known) / len(known) if known else None
+
+    def _pass(self, model: nn.Module) -> Iterator[tuple[Tensor, Any]]:
+        """The loss of each batch in nats per example, and the outputs."""
         with torch.no_grad():
             for inputs, targets in self.batches:
                 outputs = call(model, inputs)
                 loss = self.loss_fn(outputs, targets).detach().double().cpu()
-                if explains:
-                    explained.append(explained_nats(self.likelihood, outputs, targets))
                 if isinstance(self.likelihood, Location):
                     loss = loss / self.likelihood.loss_per_nat(outputs)
-                losses.append(loss)
-        return torch.stack(losses), explained
+                yield loss, outputs

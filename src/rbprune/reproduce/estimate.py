@@ -16,7 +16,16 @@ from rbprune.reproduce.experiments import Experiment, check_overrides
 from rbprune.runs.build import load_data
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
-from rbprune.train.budget import epoch_cost, observation_cost, recalibration_cost, stage_epochs, with_budget
+from rbprune.train.budget import (
+    CHECK_BATCHES,
+    check_cost,
+    epoch_cost,
+    forward_cost,
+    observation_cost,
+    recalibration_cost,
+    stage_epochs,
+    with_budget,
+)
 
 ILSVRC_IMAGES = 1_281_167
 USUAL_IMAGES = {"cifar10": 50_000, "mnist": 60_000, "folder": ILSVRC_IMAGES, "shards": ILSVRC_IMAGES}
@@ -29,9 +38,9 @@ FORWARDS_PER_STEP = 3
 class PhaseEstimate:
     """What one phase of one run will cost at most.
 
-    Epochs are dense ones and contain what a teacher and methods that observe data compute. Epochs, steps, MACs and
-    seconds are upper bounds: stages that settle end early, and the network shrinks on the way. Only the steps of a
-    fine-tuning under a budget are not: the smaller the network, the more of them fit in.
+    Epochs are dense ones and contain what a teacher, methods that observe data and the checks of cuts compute. Epochs,
+    steps, MACs and seconds are upper bounds: stages that settle end early, and the network shrinks on the way. Only the
+    steps of a fine-tuning under a budget are not: the smaller the network, the more of them fit in.
     """
 
     run: str
@@ -119,7 +128,8 @@ def _phases(settings: Settings, pruner: Pruner, size: int, pretrained: bool) -> 
     epoch = epoch_cost(1, taught=prune.distill > 0, overhead=method.step_overhead(pruner.settings))
     epochs = stages * stage_epochs(prune.length, stages, settings.budget, epoch, settings.pruning_share)
     looks = observation_cost(method, prune.observe, steps) + recalibration_cost(settings, pruner, steps)
-    pruning = epochs * epoch + stages * looks
+    checks = forward_cost(CHECK_BATCHES, steps) + stages * check_cost(steps)
+    pruning = epochs * epoch + stages * looks + checks
     yield _PlannedPhase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)
     epoch = epoch_cost(1, taught=tune.distill > 0)
     dense = tune.length * epoch if settings.budget is None else max(0.0, settings.budget - pruning)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from rbprune.errors import DataError
 from rbprune.pruner import Loss
 from rbprune.train.engine import Engine
-from rbprune.train.finite import check_finite
 from rbprune.train.objective import data_loss, mistakes
 from rbprune.train.stream import Stream, filled
+from rbprune.utils.finite import check_finite
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import evaluating
 

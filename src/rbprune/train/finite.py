@@ -7,30 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
-from rbprune.errors import NumericalError
+from rbprune.utils.finite import all_finite, check_finite, loss_error
 
 DEFERRED = 16
 """Steps between two checks where reading a number would make the processor wait for an accelerator."""
-
-
-def check_finite(value: float, inputs: Any, where: str) -> None:
-    """Stop at a loss that is no number, and say whether the data or the training is to blame."""
-    if not math.isfinite(value):
-        raise _error(value, bool(_all_finite(inputs)), where)
-
-
-def _error(value: float, finite_inputs: bool, where: str) -> NumericalError:
-    if not finite_inputs:
-        return NumericalError(f"{where} contains NaN or infinity in its input; clean the data")
-    return NumericalError(f"the loss is {value} at {where}; lower the learning rate (lr, rate_lr) or clean the data")
-
-
-def _all_finite(inputs: Any) -> Tensor:
-    tensors = [t for t in tree_leaves(inputs) if isinstance(t, Tensor) and t.is_floating_point()]
-    flags = [torch.isfinite(t).all() for t in tensors]
-    return torch.stack(flags).all() if flags else torch.tensor(True)
 
 
 class LossMeter:
@@ -54,7 +35,7 @@ class LossMeter:
             for value in both.tolist():
                 check_finite(value, inputs, where)
             return
-        self._unchecked.append((where, both, _all_finite(inputs)))
+        self._unchecked.append((where, both, all_finite(inputs)))
         if len(self._unchecked) >= self.every:
             self.check()
 
@@ -65,7 +46,7 @@ class LossMeter:
             for where, both, finite_inputs in unchecked:
                 for value in both.tolist():
                     if not math.isfinite(value):
-                        raise _error(value, bool(finite_inputs), where)
+                        raise loss_error(value, bool(finite_inputs), where)
 
     def means(self) -> tuple[float, float]:
         """Mean loss and mean penalty of the epoch so far."""

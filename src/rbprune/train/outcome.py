@@ -79,6 +79,8 @@ def _why_nothing(summary: dict[str, Any], settings: PruningSettings) -> str:
         higher = f"a higher price (prune.price.nats = {3 * price.nats:g})"
     if _taken_back(summary):
         return _kept_back(summary)
+    if summary.get("cuts") and not any(cut.get("settled") for cut in summary["cuts"]):
+        return "no stage came to rest within its steps; longer stages (prune.epochs) decide more"
     if _unsettled(summary) > UNSETTLED:
         return f"{_unsettled(summary):.0%} of the decisions had not settled; longer stages (prune.epochs) decide more"
     return f"every channel earned more than its price; {higher} or prune.macs_ratio = 2 removes more"

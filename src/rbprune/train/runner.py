@@ -171,9 +171,8 @@ class Runner:
 
     def _show(self, loss: Tensor) -> None:
         """Move the progress bar; its number is read from the device a few times a second, not in every step."""
-        now = time.monotonic()
-        due = now - self._shown > _SHOW_SECONDS
-        self._shown = now if due else self._shown
+        due = time.monotonic() - self._shown > _SHOW_SECONDS
+        self._shown = time.monotonic() if due else self._shown
         self.journal.progress.step(loss.item() if due else None)
 
     def _begin(self, phase: Phase) -> PhaseRun:
@@ -210,14 +209,14 @@ class Runner:
         """The dense network is ready: note what it can do, and keep it where it will teach."""
         if any(phase.distill for phase in self.phases) or self.pruner.method.stage.needs_dense:
             self.teacher = copy.deepcopy(self.model).requires_grad_(False)
+        state = self.state
         if self.data.test is not None:
             score = self._evaluate(self.data.test)
-            self.state.error_before, self.state.top5_before = score.value, score.top5
+            state.error_before, state.top5_before = score.value, score.top5
             self._tell_skipped()
         self.measure_dense()
-        self.state.started = True
-        price = self.settings.prune.price
-        self.journal.dense(self.state.error_before, self.state.dense_loss, self.state.explained, price)
+        state.started = True
+        self.journal.dense(state.error_before, state.dense_loss, state.explained, self.settings.prune.price)
         self._tell_skipped()
 
     def measure_dense(self) -> None:
@@ -235,7 +234,7 @@ class Runner:
         self.state.undecided.update(result.undecided)
         self.state.guarded += result.guarded
         correction = forecast_correction(self.state.cuts)
-        self.state.cuts.append(asdict(result.cut))
+        self.state.cuts.append({**asdict(result.cut), "settled": current.settled})
         self.state.val_error = self._validate()
         record = current.stage_record(
             len(self.pruner), seconds=seconds, metric=self.state.metric, val_error=self.state.val_error
@@ -291,7 +290,7 @@ class Runner:
     def _finish(self) -> dict[str, Any]:
         self.engine.place(self.model)  # a run that stopped after its last phase comes straight here
         test = self.data.test or self.data.val
-        score = self._evaluate(test) if test is not None else None
+        score = None if test is None else self._evaluate(test)
         self._tell_skipped()
         self._elapsed()
         summary = summarise(

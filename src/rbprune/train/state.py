@@ -59,7 +59,7 @@ class RunState:
     explained: float | None = None
     """What the dense network explains, in nats per example."""
     cuts: list[dict[str, float | int | bool | None]] = field(default_factory=list)
-    """Of each cut so far what it did to the loss (the fields of ``CutReport``)."""
+    """Of each cut so far what it did to the loss (the fields of ``CutReport``), and whether its stage had settled."""
     error_sums: list[float] | None = None
     """What the errors of the dense network are worth, for losses of errors (``Location.sums``)."""
     skipped: list[str] = field(default_factory=list)

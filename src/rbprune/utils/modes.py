@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
@@ -40,7 +40,8 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 @contextmanager
 def batch_normalising(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in evaluation mode, but for batch normalisation, which takes the statistics of each batch as
-    in training and leaves the running ones as they are.
+    in training and leaves the running ones as they are. A batch with one value of each channel has no variance: it is
+    normalised by the running statistics.
 
     >>> import torch
     >>> norm = nn.BatchNorm1d(1)
@@ -49,15 +50,26 @@ def batch_normalising(model: nn.Module) -> Iterator[None]:
     [[-1.0], [1.0]]
     >>> norm.running_mean, norm.num_batches_tracked
     (tensor([0.]), tensor(0))
+    >>> with batch_normalising(norm):
+    ...     norm(torch.tensor([[3.0]])).round().tolist()
+    [[3.0]]
     """
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
     saved = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    handles = [norm.register_forward_pre_hook(_train_on_several_values) for norm in norms]
     with evaluating(model):
         try:
             for norm in norms:
                 norm.momentum, norm.num_batches_tracked = 0.0, None
-                norm.train()
             yield
         finally:
+            for handle in handles:
+                handle.remove()
             for norm, (momentum, batches) in zip(norms, saved, strict=True):
                 norm.momentum, norm.num_batches_tracked = momentum, batches
+
+
+def _train_on_several_values(norm: nn.Module, args: tuple[Tensor, ...]) -> None:
+    """Put batch normalisation into training mode where a batch has several values of each channel."""
+    values = args[0]
+    norm.training = values.numel() > values.shape[1]

@@ -1,0 +1,25 @@
+"""A loss that is no number is told with what is to blame."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from rbprune.errors import NumericalError
+from rbprune.utils.finite import all_finite, check_finite
+
+
+def test_what_is_not_finite_is_explained() -> None:
+    check_finite(1.0, torch.zeros(1), "batch 0")
+    with pytest.raises(NumericalError, match="batch 7 contains NaN or infinity in its input; clean the data"):
+        check_finite(math.nan, torch.tensor([1.0, math.nan]), "batch 7")
+    with pytest.raises(NumericalError, match="the loss is inf at batch 7; lower the learning rate"):
+        check_finite(math.inf, torch.zeros(2), "batch 7")
+
+
+def test_only_floating_numbers_can_be_no_numbers() -> None:
+    assert bool(all_finite({"ids": torch.tensor([1, 2]), "x": [torch.zeros(2), "name"]}))
+    assert bool(all_finite(torch.tensor([1])))
+    assert not bool(all_finite((torch.zeros(2), torch.tensor([math.inf]))))
