@@ -19,7 +19,7 @@ import rbprune
 from rbprune.errors import ConfigError, DataError, ModelError, NumericalError
 from tests.networks import stripes, tiny_cnn
 
-OPTIONS = ["prune.epochs=6", "prune.rate_lr=0.05", "finetune.epochs=3", "prune.price={nats=40}"]
+OPTIONS = ["prune.epochs=6", "prune.rate_lr=0.05", "finetune.epochs=3", "prune.price={nats=60}"]
 
 
 def loader(count: int, seed: int = 0) -> DataLoader[tuple[torch.Tensor, ...]]:

@@ -41,7 +41,7 @@ TINY = [
     "prune.rate_init=0.48",
     "prune.rate_lr=0.05",
     "prune.price={nats=0.01}",
-    "prune.threshold=0.5",
+    "prune.confidence=0",
     "prune.max_rise=100",
     "finetune.batch_size=4",
     "finetune.epochs=1",

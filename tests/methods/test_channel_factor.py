@@ -67,7 +67,7 @@ def test_noise_works_on_every_site_of_a_concatenation() -> None:
 
     model = Concat().double()
     x = torch.randn(4, 3, dtype=torch.float64)
-    stage = stage_of(model, ["b"], x, threshold=0.5)
+    stage = stage_of(model, ["b"], x, confidence=0)
     with torch.no_grad():
         stage.factors.rate.copy_(torch.tensor([0.1, 0.2, 0.3, 0.9, 0.9]))
         y = torch.cat([model.a(x), model.b(x) * torch.tensor([0.9, 0.8, 0.7, 0.1, 0.1], dtype=torch.float64)], 1)

@@ -88,7 +88,7 @@ def test_a_stage_that_is_undecided_goes_on_though_its_rates_are_at_rest() -> Non
 
 
 def test_with_a_threshold_of_ones_own_rest_ends_a_stage_at_once() -> None:
-    stage = rate_stage(error=20.0, threshold=0.5)
+    stage = rate_stage(error=20.0, confidence=0)
     ending = StageEnding(stage, Settling(0.01, 10, 0.5), 1000)
     assert run_to_the_end(ending, stage) == (None, 10 * (CALM + 1))
     assert ending.settled

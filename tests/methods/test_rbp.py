@@ -106,26 +106,34 @@ EVIDENCE = [1.0, 12.0, 18.0, 22.0, 30.0, 200.0]
     ("settings", "doubtful", "gone"),
     [
         ({}, [2, 3], [0, 1]),
-        ({"confidence": 0.0}, [], [0, 1, 2]),
         ({"confidence": 0.999}, [1, 2, 3], [0]),
-        ({"threshold": 0.5}, [2, 3], [0, 1, 2]),
+        ({"confidence": 1e-9}, [], [0, 1, 2]),
     ],
 )
-def test_in_doubt_a_channel_stays_unless_a_threshold_was_given(
-    settings: dict[str, float], doubtful: list[int], gone: list[int]
-) -> None:
+def test_in_doubt_a_channel_stays(settings: dict[str, float], doubtful: list[int], gone: list[int]) -> None:
     """20 nats a channel, each known to 3: at a level of 0.9 what is within 1.64 errors of the price is undecided."""
     stage = seen_stage(EVIDENCE, 3.0, **settings)
     assert stage.undecided() == {"0": pytest.approx(len(doubtful) / 6)}
     assert stage.judge()["0"].redundant.nonzero().flatten().tolist() == gone
-    assert stage.decided == ("threshold" in settings or not doubtful)
+    assert stage.decided == (len(doubtful) < 2), "one of six may be undecided"
     stage.abandon()
 
 
-@pytest.mark.parametrize(("threshold", "gone"), [(None, [4, 5]), (0.5, [3, 4, 5])])
-def test_a_rate_by_adam_is_decided_near_0_and_1(threshold: float | None, gone: list[int]) -> None:
+def test_without_confidence_the_threshold_decides_and_the_rates_tell_the_doubt() -> None:
+    stage = seen_stage(EVIDENCE, 3.0, confidence=0)
+    rates = stage.rates["0"]
+    assert stage.judge()["0"].redundant.tolist() == (rates > 0.5).tolist()
+    assert stage.undecided() == {"0": pytest.approx(float(((rates >= 0.1) & (rates <= 0.9)).float().mean()))}
+    assert stage.decided
+    stage.close(10)
+    assert not stage.closing, "rates are folded as they are"
+    stage.abandon()
+
+
+@pytest.mark.parametrize(("confidence", "gone"), [(0.9, [4, 5]), (0, [3, 4, 5])])
+def test_a_rate_by_adam_is_decided_near_0_and_1(confidence: float, gone: list[int]) -> None:
     graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
-    stage = DiracStage(graph, ["0"], stage_context(graph, rates="adam", threshold=threshold))
+    stage = DiracStage(graph, ["0"], stage_context(graph, rates="adam", confidence=confidence))
     with torch.no_grad():
         stage.factors.rate.copy_(torch.tensor([0.01, 0.05, 0.3, 0.8, 0.95, 0.99]))
     assert stage.undecided() == {"0": pytest.approx(2 / 6)}

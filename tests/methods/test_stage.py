@@ -47,7 +47,7 @@ def test_every_methods_factors_are_folded_as_evaluation_uses_them(method: str) -
 def test_the_cut_is_thresholding_the_noise() -> None:
     model = scramble(tiny_cnn())
     x = torch.randn(3, 1, 8, 8, dtype=torch.float64)
-    stage = stage_of(model, ["0", "4"], x, threshold=0.5)
+    stage = stage_of(model, ["0", "4"], x, confidence=0)
     with torch.no_grad():
         stage.factors.rate.uniform_(0.0, 1.0)
         drop = {name: (rate > 0.5).nonzero().flatten().tolist() for name, rate in stage.rates.items()}

@@ -22,10 +22,10 @@ QUICK = (
     *SMALL,
     "pretrain.epochs=2",
     "prune.epochs=1",
-    "prune.rate_lr=0.06",
+    "prune.rate_lr=0.5",
     "prune.price.nats_per_example=0.3",
     "prune.settle=0",
-    "prune.threshold=0.5",
+    "prune.confidence=0",
     "prune.max_rise=100",
     "finetune.epochs=2",
 )

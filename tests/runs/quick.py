@@ -35,7 +35,7 @@ QUICK = (
     "prune.epochs=3",
     "prune.rate_lr=0.1",
     "prune.price={nats_per_example=0.02, nats=0.2}",
-    "prune.threshold=0.5",
+    "prune.confidence=0",
     "prune.max_rise=100",
     "finetune.epochs=3",
     "finetune.distill=0.3",

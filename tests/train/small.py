@@ -33,7 +33,7 @@ def small_settings(tables: dict[str, Any] | None = None) -> Settings:
             "price": {"nats": 0.1},
             "only": ["0", "4"],
             "settle": 0,
-            "threshold": 0.5,
+            "confidence": 0,
             "max_rise": 100,
         },
         "finetune": {"epochs": 1},

@@ -26,7 +26,7 @@ QUICK = (
     "prune.epochs=1",
     "prune.rate_lr=0.2",
     "prune.rates=fixed-point",
-    "prune.threshold=0.5",
+    "prune.confidence=0",
     "prune.max_rise=100",
     "prune.price={nats_per_example=0.02, nats=0.2}",
     "finetune.epochs=1",

@@ -35,7 +35,9 @@ class DiracStage(RateStage):
         if not 0 < self.threshold < 1:
             raise ConfigError(f"prune.threshold is a rate between 0 and 1; {self.threshold} is not")
         super().__init__(graph, names, context, remember=remember)
-        if given is None and self.fixed_point:
+        self.doubts = context.settings.confidence > 0
+        """Whether a channel stays where there is doubt about it; else the threshold alone decides, as in the paper."""
+        if self.doubts and self.fixed_point:
             self.few_undecided = max(1, int(FEW * len(self.factors.rate)))
 
     def rank_later_sites(self) -> dict[str, Tensor]:
@@ -59,14 +61,14 @@ class DiracStage(RateStage):
     def _doubt(self) -> Tensor:
         """Which channels are undecided: the evidence A / 2 is as near to the price as its error allows; where it is not
         estimated, the rate is near neither 0 nor 1."""
-        if self.fixed_point and self.factors.curvature.updates:
+        if self.doubts and self.fixed_point and self.factors.curvature.updates:
             return self.factors.near(self.kl_weight / self.eps2, self.settings.confidence)
         rate = self.factors.rate.detach()
         return (rate >= NEAR) & (rate <= 1 - NEAR)
 
     @property
     def decided(self) -> bool:
-        if self.settings.threshold is not None or self.search is not None:
+        if not self.doubts or self.search is not None:
             return True  # the threshold asks for no more; a price that is found has channels near it, always
         return int(self._doubt().sum()) <= self.few_undecided
 
@@ -76,7 +78,7 @@ class DiracStage(RateStage):
 
     def close(self, steps: int) -> None:
         """Decide; from now on rates go to 1 for what goes and to 0 for what stays, 95 % of the way in ``steps``."""
-        if self.closing or not self.fixed_point or self.settings.threshold is not None:
+        if self.closing or not self.fixed_point or not self.doubts:
             return
         _, gone = self.decide()
         flat = torch.cat([gone[name].to(self.factors.rate.device) for name in self.names])
@@ -93,11 +95,11 @@ class DiracStage(RateStage):
         return self.judge(), {name: goal > 0.5 for name, goal in self.split(self.factors.goal).items()}
 
     def judge(self) -> dict[str, Verdict]:
-        """r_c <- 1 if r_c > T, W_c <- W_c (1 - r_c): theta becomes its mean (paper, eq. threshold and scale). Without
-        a T of one's own, a channel about which there is doubt stays."""
+        """r_c <- 1 if r_c > T, W_c <- W_c (1 - r_c): theta becomes its mean (paper, eq. threshold and scale). A
+        channel about which there is doubt stays."""
         ranks, nats = self._ranks(), self.split(1 / (2 * self.eps2))
         self.price = {name: (float(n.min()), float(n.max())) for name, n in nats.items()}
-        sure = ~self._doubt() if self.settings.threshold is None else torch.ones_like(self.factors.doubt)
+        sure = ~self._doubt() if self.doubts else torch.ones_like(self.factors.doubt)
         found = {}
         for (name, rate), certain in zip(self.rates.items(), self.split(sure).values(), strict=True):
             found[name] = Verdict(rate, (rate > self.threshold) & certain, 1 - rate, rank=ranks[name])

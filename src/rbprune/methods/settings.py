@@ -40,10 +40,10 @@ class PruningSettings(Section):
     noise: Literal["example", "batch"] | None = None
     """One draw per example or per batch; by default as the method has it."""
     threshold: float | None = None
-    """Where a channel counts as redundant, in the method's own unit; by default the method's own. For rbp, rrbp and ibp
-    a rate: without it a channel about which there is doubt stays; the paper's 0.5 lets no doubt in."""
+    """Where a channel counts as redundant, in the method's own unit; by default the method's own."""
     confidence: float = Field(0.9, ge=0, lt=1)
-    """How sure one must be that the evidence for a channel is above or below its price; else it is undecided."""
+    """rbp, rrbp, ibp: how sure one must be that the evidence for a channel is above or below its price; else it is
+    undecided, and stays. 0: no doubt, the threshold decides as in the paper."""
     max_rise: float | None = Field(None, gt=0)
     """How many nats per example the training loss may be above that of the dense network after a cut; a cut is taken
     back to what that affords. By default a part of what the dense network explains, and no limit where a ratio decides.

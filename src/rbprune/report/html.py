@@ -50,6 +50,7 @@ def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0) -> st
             error=_error(run),
             verdict=_verdict(run),
             stages=[_stage_row(stage) for stage in run.stages],
+            cuts_are_measured=any(as_number(stage.get("measured")) is not None for stage in run.stages),
             charts=run_charts(run),
             histogram=histogram,
             total=_channels(run),
