@@ -51,7 +51,7 @@ def main() -> None:
             optimizer.step()
 
     pruner = rbprune.Pruner(model, images[:2], dataset_size=len(images), loss_fn=negative_log_likelihood)
-    pruner.measure(batches(images, targets)[:5])  # what the network explains: the scale of the price and of every cut
+    pruner.measure(batches(images, targets)[:4])  # what the network explains: the scale of the price and of every cut
     dense = pruner.graph.macs()
     for stage in pruner:
         optimizer = torch.optim.Adam(stage.param_groups(lr=1e-3))

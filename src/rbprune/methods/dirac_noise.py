@@ -94,17 +94,18 @@ class DiracNoise(ChannelFactor):
         width = NormalDist().inv_cdf((1 + confidence) / 2)
         return (self.curvature.value() - curvature).abs() <= width * self.curvature.standard_error()
 
-    def forecast(self, gone: Tensor, dataset_size: int) -> float:
+    def forecast(self, gone: Tensor, dataset_size: int, slope: Tensor | None = None) -> float:
         """By how many nats per example the loss will rise when the mean m of theta goes to 0 where a channel goes.
 
-        With the slope g of the loss seen at a centre c, and its curvature H, the loss at theta is a constant and
-        g^T (theta - c) + (theta - c)^T H (theta - c) / 2; the rise is its difference between the two thetas.
+        With a slope g of the loss at a centre c, and its curvature H, the loss at theta is a constant and
+        g^T (theta - c) + (theta - c)^T H (theta - c) / 2; the rise is its difference between the two thetas. ``slope``
+        is that in nats per example at m itself; without it, the running mean of what training has shown is taken.
         """
         now = self.mean().detach()
         after = now * ~gone
-        first = float(self.slope @ (after - now)) / self.loss_per_nat
-        second = self.curvature.cost(after - self.centre) - self.curvature.cost(now - self.centre)
-        return first + second / dataset_size
+        centre, slope = (self.centre, self.slope / self.loss_per_nat) if slope is None else (now, slope)
+        second = self.curvature.cost(after - centre) - self.curvature.cost(now - centre)
+        return float(slope @ (after - now)) + second / dataset_size
 
     def decide(self, gone: Tensor, doubt: Tensor, pace: float) -> None:
         """From now on rates go to 1 for what goes and to 0 for what stays."""

@@ -40,6 +40,18 @@ class LossCheck:
                 outputs.append(output)
         return sum(losses) / len(losses), self._explained(outputs)
 
+    def slope(self, model: nn.Module, parameter: Tensor) -> Tensor:
+        """The slope of the mean loss in a parameter, in nats per example, by the batches' own statistics."""
+        total = torch.zeros_like(parameter)
+        with batch_normalising(model), torch.enable_grad():
+            for inputs, targets in self.batches:
+                outputs = call(model, inputs)
+                (found,) = torch.autograd.grad(self.loss_fn(outputs, targets), parameter)
+                if isinstance(self.likelihood, Location):
+                    found = found / self.likelihood.loss_per_nat(outputs)
+                total += found
+        return total / len(self.batches)
+
     def _explained(self, outputs: list[Any]) -> float | None:
         """Of all batches together where they can be put together: a batch alone tells at most the log of its size."""
         tensors = [output for output in outputs if isinstance(output, Tensor)]

@@ -109,7 +109,10 @@ class DiracStage(RateStage):
         if not self.fixed_point or not self.forecasts or not self.factors.curvature.updates:
             return None
         mask = torch.cat([gone[name].to(self.factors.rate.device) for name in self.names])
-        return self.factors.forecast(mask, self.context.dataset_size)
+        slope = None
+        if self.context.check is not None:  # in evaluation theta is its mean, 1 - r
+            slope = -self.context.check.slope(self.graph.model, self.factors.rate)
+        return self.factors.forecast(mask, self.context.dataset_size, slope)
 
     def first_ranks(self) -> dict[str, Tensor]:
         if not self.fixed_point or not self.factors.curvature.updates:

@@ -46,6 +46,7 @@ class Stage:
     """Names that ``prune.options`` may have."""
     needs_dense: ClassVar[bool] = False
     """Whether ``observe`` compares with the network as it was before any cut."""
+    forecasts = False  # whether it looks at the slope of the loss before a cut
     infers_rates: ClassVar[bool] = False
     """Whether ``prune.rates`` concerns the method."""
 
@@ -280,8 +281,7 @@ class Stage:
     def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:
         if not bool(gone.all()):
             return False
-        gone[verdict.value.argmin()] = False
-        remedy = "a lower prune.price" if self.price else "another prune.threshold"
+        gone[verdict.value.argmin()], remedy = False, "a lower prune.price" if self.price else "another prune.threshold"
         self.tell(
             f"every channel of {name!r} was redundant; the least redundant one is kept. If the error suffers, {remedy} "
             "keeps more"
