@@ -3,6 +3,7 @@
     python benchmarks/evidence.py strangers --data DIR [--sizes 1000 2000] [--seeds 3]
     python benchmarks/evidence.py tasks
     python benchmarks/evidence.py absurd --data DIR
+    python benchmarks/evidence.py cost
 
 DIR holds MNIST. Each line that is printed is a row of a table. Forecasts against what was measured are in the events of
 any run: ``python benchmarks/forecast.py RUN...``.
@@ -16,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -25,8 +27,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import rbprune
+from rbprune import models
 from rbprune.api import Result
 from rbprune.data.mnist import read_mnist
+from rbprune.methods.curvature import EVERY
+from rbprune.methods.ending import STAGE_STEPS
 
 NOISE, SHIFT = 0.9, 4
 """MNIST with noise of this standard deviation and shifts of so many pixels: hard enough that 1,000 images leave a
@@ -240,9 +245,54 @@ def absurd(args: argparse.Namespace) -> None:
         print(f"{max(rises):+.3f} of {0.1 * found['explained']:.3f} allowed | {found['verdict']['text']} |", flush=True)
 
 
+def cost(args: argparse.Namespace) -> None:
+    """What looks and checks take of the time of a stage of 200 noisy steps, on the dense network."""
+    print("| network, method, stage | a look, in steps | the checks of a cut, in steps | share of the stage |")
+    for name, method, number in (
+        ("lenet5", "rbp", 0),
+        ("lenet5", "rbp", 2),
+        ("resnet20-cifar", "rrbp", 0),
+        ("resnet20-cifar", "rbp", 0),
+        ("resnet20-cifar", "rbp", 4),
+        ("resnet20-cifar", "rbp", 8),
+    ):
+        look, checks = look_and_check(name, method, number)
+        share = look / EVERY + checks / STAGE_STEPS
+        print(f"| {name}, {method}, {number + 1} | {look:.2f} | {checks:.1f} | {share:.1%} |", flush=True)
+
+
+def look_and_check(name: str, method: str, number: int) -> tuple[float, float]:
+    """How many steps a look takes, and all checks of a cut."""
+    torch.manual_seed(0)
+    model = models.build(name)
+    example = models.example_input(name, model)
+    data = [(torch.randn(128, *example.shape[1:]), torch.randint(10, (128,))) for _ in range(4)]
+    pruner = rbprune.Pruner(model, example, dataset_size=50_000, loss_fn=F.cross_entropy, method=method)
+    pruner.measure(data)
+    stage = pruner.stage(number)
+    optimizer, times = torch.optim.SGD(stage.param_groups(lr=1e-3)), {True: [], False: []}
+    model.train()
+    for step in range(30):
+        x, y = data[step % 4]
+        looks, began = stage.factors.update_is_due(), time.perf_counter()
+        loss = F.cross_entropy(model(x), y) + stage.kl(y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        times[looks].append(time.perf_counter() - began)
+    began = time.perf_counter()
+    stage.context.check.slope(model, stage.factors.rate)
+    for _ in range(4):
+        stage.context.check.losses(model, batch_statistics=True)
+    checks = time.perf_counter() - began
+    stage.abandon()
+    plain = median(times[False])
+    return median(times[True]) / plain - 1, checks / plain
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["strangers", "tasks", "absurd"])
+    parser.add_argument("what", choices=["strangers", "tasks", "absurd", "cost"])
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 2000, 6000, 20000])
     parser.add_argument("--seeds", type=int, default=1)
@@ -250,7 +300,7 @@ def main() -> None:
     parser.add_argument("--option", default="")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    {"strangers": strangers, "tasks": tasks, "absurd": absurd}[args.what](args)
+    {"strangers": strangers, "tasks": tasks, "absurd": absurd, "cost": cost}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -74,8 +74,8 @@ def prune(
         val_loader: Data that the network has not seen, for choices and for the progress lines.
         test_loader: Data that is looked at twice, before and after.
         method: ``"rbp"`` by default; docs/methods.md has all of them.
-        price: What a channel must bring to stay: a higher one makes the network smaller. By default 2 nats per example,
-            less for fewer than ten classes.
+        price: What a channel must bring to stay: a higher one makes the network smaller. By default it
+            follows what the network explains: 2 nats per example for one that is sure of ten classes.
         macs_ratio: The MACs end so many times fewer, and the price is found.
         loss_fn: ``loss_fn(outputs, targets)``, a mean negative log-likelihood; errors (``F.mse_loss``, ``F.l1_loss``,
             Huber) are made one by the residuals of the trained network. The rates go to their fixed point wherever the

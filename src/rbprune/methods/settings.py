@@ -29,7 +29,7 @@ class PruningSettings(Section):
 
     method: str = "rbp"
     price: Price | None = None
-    """What a channel must bring to stay; by default 2 nats per example, less for fewer than ten classes."""
+    """What a channel must bring to stay; by default the whole network costs 0.87 of what it explains."""
     rates: Literal["auto", "adam", "fixed-point"] = "auto"
     """How rbp, rrbp and ibp find the rates: by Adam, or by going to their fixed point for a running estimate of the
     curvature; auto takes the fixed point wherever the loss has a curvature that can be estimated."""
