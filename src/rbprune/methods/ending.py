@@ -45,6 +45,14 @@ class Settling:
         self.before: Tensor | None = None
         self.calm = 0
 
+    @classmethod
+    def of(cls, stage: Stage, tolerance: float, interval: int) -> Settling | None:
+        """For the rates of a stage, as its settings say; None where it has none that could come to rest."""
+        if stage.watched() is None:
+            return None
+        threshold = 0.5 if stage.settings.threshold is None else stage.settings.threshold
+        return cls(tolerance, interval, threshold, speed=stage.settings.step_size, few=stage.few_undecided)
+
     def settled(self, step: int, rates: Tensor) -> bool:
         """Call after every step (counted from 1)."""
         if not self.tolerance or step % self.interval:
@@ -91,12 +99,7 @@ def stage_batches(stage: Stage, loader: Iterable[Batch], most: int) -> Iterator[
 
     Behind each batch there must be a training step: what the stage has learnt from it decides whether there is another.
     """
-    settling, watched = None, stage.watched()
-    if watched is not None:
-        threshold = 0.5 if stage.settings.threshold is None else stage.settings.threshold
-        speed, few = stage.settings.step_size, stage.few_undecided
-        settling = Settling(AT_REST, FEWEST, threshold, speed=speed, few=few)
-    ending, step = StageEnding(stage, settling, most), 0
+    ending, step = StageEnding(stage, Settling.of(stage, AT_REST, FEWEST), most), 0
     while step < most:
         before = step
         for batch in loader:

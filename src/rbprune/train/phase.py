@@ -113,11 +113,7 @@ class PhaseRun:
             assert isinstance(phase.optim, PruneSettings)
             own = stage.optimizer(stage.settings.step_size)
             self.optimizers += [] if own is None else [own]
-            if stage.watched() is not None:
-                threshold = 0.5 if phase.optim.threshold is None else phase.optim.threshold
-                interval = max(FEWEST, stream.steps // _LOOKS)
-                speed, few = stage.settings.step_size, stage.few_undecided
-                self.settling = Settling(phase.optim.settle, interval, threshold, speed=speed, few=few)
+            self.settling = Settling.of(stage, phase.optim.settle, max(FEWEST, stream.steps // _LOOKS))
         self.ending = None if stage is None else StageEnding(stage, self.settling, self.steps)
         module = model if stage is None or stage.module is None else _Together(model, stage.module)
         self.module, self._ready = engine.setup(module, *self.optimizers)
