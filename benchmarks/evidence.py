@@ -282,7 +282,7 @@ def look_and_check(name: str, method: str, number: int) -> tuple[float, float]:
         times[looks].append(time.perf_counter() - began)
     began = time.perf_counter()
     stage.context.check.slope(model, stage.factors.rate)
-    for _ in range(4):
+    for _ in range(3):
         stage.context.check.losses(model, batch_statistics=True)
     checks = time.perf_counter() - began
     stage.abandon()

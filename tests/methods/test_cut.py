@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from rbprune.bayes.likelihood import Softmax
 from rbprune.graph import ChannelGraph, trace
 from rbprune.methods.cut import (
     FAR,
     SURPRISE,
+    Forecast,
     Proposal,
     StageStart,
     Transaction,
-    cut_unmeasured,
-    load_network_state,
     network_state,
 )
 from rbprune.methods.loss_check import LossCheck
@@ -43,7 +44,7 @@ def proposal(graph: ChannelGraph, gone: list[int], factor: Tensor | None = None)
     mask = torch.zeros(12, dtype=torch.bool)
     mask[gone] = True
     factors = {} if factor is None else {"4": factor}
-    return Proposal({"4": mask}, factors, {"4": torch.arange(12, 0, -1).float()}, forecast=None)
+    return Proposal({"4": mask}, factors, {"4": torch.arange(12, 0, -1).float()})
 
 
 def inputs(check: LossCheck) -> list[Tensor]:
@@ -142,55 +143,35 @@ def test_a_cut_far_above_its_forecast_is_a_surprise(trained: tuple[ChannelGraph,
     rise = float(
         (losses_without(graph, check, list(range(11))) - check.losses(graph.model, batch_statistics=True)).mean()
     )
-    wanted.forecast = rise / FAR / 1.1 if not known else rise / FAR * 1.1
+    wanted.forecast = Forecast(rise / FAR / 1.1 if not known else rise / FAR * 1.1)
     allowed = rise / SURPRISE / 1.1
     made, report = Transaction(graph, check, limit=math.inf, allowed=allowed).afford(wanted, inputs(check), None)
     assert (made.size() == 11) is known
     assert (report.forecast is not None) is known, "a forecast is of the cut that was made"
 
 
-def test_preparation_sees_what_goes(trained: tuple[ChannelGraph, LossCheck]) -> None:
+def test_every_pass_is_counted_and_what_the_forecast_saw_is_not_computed_again(
+    trained: tuple[ChannelGraph, LossCheck], monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph, check = trained
-    seen: list[dict[str, Tensor]] = []
-    wanted = proposal(graph, [2])
-    wanted.prepare = seen.append
-    Transaction(graph, check, limit=math.inf, allowed=math.inf).afford(wanted, inputs(check), None)
-    assert len(seen) == 2, "once tried, once made; not where nothing goes"
-    assert all(gone["4"].nonzero().flatten().tolist() == [2] for gone in seen)
+    wanted = proposal(graph, [0, 1])
+    before = check.losses(graph.model, batch_statistics=True) + 1
+    wanted.forecast = Forecast(0.0, before, passes=2)
+    passes: list[int] = []
+    monkeypatch.setattr(LossCheck, "losses", counted(LossCheck.losses, passes))
+    report = Transaction(graph, check, limit=math.inf, allowed=math.inf).make(wanted, inputs(check))
+    assert (report.passes, len(passes)) == (2 + 2, 2)
+    now = check.losses(graph.model, batch_statistics=True)
+    assert report.measured == pytest.approx(float((now - before).mean()), abs=1e-5)
+    passes.clear()
+    later = Proposal({"4": torch.arange(10) > 0}, {}, {"4": torch.arange(10).float()})
+    report = Transaction(graph, check, limit=-1, allowed=math.inf).make(later, inputs(check))
+    assert report.passes == len(passes) > 4, "a cut that is taken back is tried several times"
 
 
-def test_without_a_check_nothing_is_measured(trained: tuple[ChannelGraph, LossCheck]) -> None:
-    graph, check = trained
-    report = cut_unmeasured(graph, proposal(graph, [0, 1]), inputs(check), None)
-    assert (report.asked, report.gone, report.measured) == (2, 2, None)
-    assert graph["4"].channels == 10
+def counted(losses: Callable[..., Tensor], passes: list[int]) -> Callable[..., Tensor]:
+    def count(*args: Any, **options: Any) -> Tensor:
+        passes.append(1)
+        return losses(*args, **options)
 
-
-def test_a_state_is_put_back_in_place() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    state, weight = network_state(model), model[0].weight
-    with torch.no_grad():
-        model(torch.randn(4, 2))
-        model[0].weight.zero_()
-    load_network_state(model, state)
-    assert model[0].weight is weight
-    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in state.items())
-
-
-def test_what_is_made_is_removed(trained: tuple[ChannelGraph, LossCheck]) -> None:
-    graph, check = trained
-    report = Transaction(graph, check, limit=math.inf, allowed=math.inf).make(proposal(graph, [1, 5]), inputs(check))
-    assert report.gone == 2
-    assert graph["4"].channels == 10
-
-
-def test_a_stage_that_removes_nothing_may_still_have_done_damage(trained: tuple[ChannelGraph, LossCheck]) -> None:
-    graph, check = trained
-    start = network_state(graph.model)
-    limit = float(check.losses(graph.model).mean()) + 0.1
-    with torch.no_grad():
-        graph.model[10].weight.mul_(-1)  # type: ignore[index, union-attr, operator]
-    report = Transaction(graph, check, limit=limit, allowed=math.inf).make(
-        proposal(graph, []), inputs(check), StageStart(start, {"4": torch.zeros(12)})
-    )
-    assert report.restored and report.loss is not None and report.loss <= limit
+    return count

@@ -19,7 +19,7 @@ from rbprune.bayes.likelihood import Likelihood, SecondDerivative, Softmax
 from rbprune.errors import ConfigError
 from rbprune.utils import processes
 
-EVERY = 5
+EVERY = 10
 """After how many steps there is an update."""
 GROWTH = 2
 """Updates count with this power of their number: the last third of a stage is 70 % of the mean, so that it follows a

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,22 @@ class CutReport:
     """How many went."""
     restored: bool = False
     """Whether the weights are those of before the stage again."""
+    passes: int = 0
+    """How many forward passes over the batches it took to forecast and to measure it."""
+
+
+class Forecast(NamedTuple):
+    """What is known of a cut before it."""
+
+    rise: float | None = None
+    """By how many nats per example the loss will rise; None where it cannot be said."""
+    before: Tensor | None = None
+    """The losses of the batches with the factors at their means and nothing cut, where they were seen on the way."""
+    passes: int = 0
+    """How many forward passes over the batches that took; a backward pass counts as one."""
+
+
+UNKNOWN = Forecast()
 
 
 @dataclass
@@ -55,7 +71,7 @@ class Proposal:
     """What is folded into the consumers of each site."""
     ranks: dict[str, Tensor]
     """The order in which channels go, highest first, where not all of them can."""
-    forecast: float | None = None
+    forecast: Forecast = UNKNOWN
     prepare: Callable[[dict[str, Tensor]], None] | None = None
     """Changes the weights of what stays, knowing what goes."""
 
@@ -77,7 +93,7 @@ class Proposal:
         chosen = torch.zeros_like(flat)
         chosen[order[:number]] = True
         parts = chosen.split([len(mask) for mask in self.gone.values()])
-        return replace(self, gone=dict(zip(self.gone, parts, strict=True)), forecast=None)
+        return replace(self, gone=dict(zip(self.gone, parts, strict=True)), forecast=UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,8 @@ class Transaction:
     def __init__(self, graph: ChannelGraph, check: LossCheck, *, limit: float, allowed: float) -> None:
         self.graph, self.model, self.check = graph, graph.model, check
         self.limit, self.allowed = limit, allowed
+        self.passes = 0
+        """Forward passes over the batches of the check so far."""
 
     def make(
         self,
@@ -105,7 +123,7 @@ class Transaction:
         """Fold, recalibrate, and remove as many of the wanted channels as can be afforded."""
         made, report = self.afford(wanted, batches, before_stage)
         self.graph.remove(made.channels(), optimizer=optimizer)
-        return report
+        return replace(report, passes=self.passes + wanted.forecast.passes)
 
     def afford(
         self, wanted: Proposal, batches: Iterable[Any], before_stage: StageStart | None
@@ -113,15 +131,16 @@ class Transaction:
         """Fold and recalibrate, with as many of the wanted channels masked as can be afforded; they still have to be
         removed. Where the network has suffered in the stage itself, its state of before the stage is cut instead."""
         saved = network_state(self.model)
-        before, after = self.try_out(wanted.first(0)), self.try_out(wanted)
+        known = wanted.forecast.before
+        before, after = self.try_out(wanted.first(0)) if known is None else known, self.try_out(wanted)
         loss = self._commit(wanted, batches)
-        if loss <= self.limit and not self._surprising(wanted.forecast, after - before):
+        if loss <= self.limit and not self._surprising(wanted.forecast.rise, after - before):
             return wanted, _report(wanted, wanted, before, after, loss)
         load_network_state(self.model, saved)
         base = wanted
         if before_stage is not None and float(before.mean()) > self.limit:
             load_network_state(self.model, before_stage.state)
-            start = self.check.losses(self.model, batch_statistics=True)
+            start = self.try_out(Proposal({}, {}, {}))
             if float(start.mean()) < float(before.mean()):
                 base, before = Proposal(wanted.gone, {}, before_stage.ranks), start
             else:
@@ -135,6 +154,7 @@ class Transaction:
         saved = network_state(self.model)
         with self._cut(proposal):
             found = self.check.losses(self.model, batch_statistics=True)
+        self.passes += 1
         load_network_state(self.model, saved)
         return found
 
@@ -142,6 +162,7 @@ class Transaction:
         """Fold for good, and recalibrate as if the channels were gone; returns the loss that is left."""
         with self._cut(proposal):
             recalibrate(self.model, batches)
+            self.passes += 1
             return float(self.check.losses(self.model).mean())
 
     @contextmanager
@@ -181,7 +202,7 @@ def cut_unmeasured(
         proposal.prepare(proposal.gone)
     graph.remove(proposal.channels(), optimizer=optimizer)
     recalibrate(graph.model, batches)
-    return CutReport(proposal.forecast, asked=proposal.size(), gone=proposal.size())
+    return CutReport(proposal.forecast.rise, asked=proposal.size(), gone=proposal.size())
 
 
 def _report(
@@ -189,7 +210,7 @@ def _report(
 ) -> CutReport:
     rises = after - before
     return CutReport(
-        forecast=wanted.forecast if made is wanted else None,
+        forecast=wanted.forecast.rise if made is wanted else None,
         measured=float(rises.mean()),
         error=float(rises.std() / len(rises) ** 0.5) if len(rises) > 1 else None,
         loss=loss,

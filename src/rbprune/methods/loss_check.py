@@ -40,17 +40,19 @@ class LossCheck:
                 outputs.append(output)
         return sum(losses) / len(losses), self._explained(outputs)
 
-    def slope(self, model: nn.Module, parameter: Tensor) -> Tensor:
-        """The slope of the mean loss in a parameter, in nats per example, by the batches' own statistics."""
-        total = torch.zeros_like(parameter)
+    def slope(self, model: nn.Module, parameter: Tensor) -> tuple[Tensor, Tensor]:
+        """The slope of the mean loss in a parameter, and the loss of each batch, both in nats per example and by the
+        batches' own statistics."""
+        slopes, losses = [], []
         with batch_normalising(model), torch.enable_grad():
             for inputs, targets in self.batches:
                 outputs = call(model, inputs)
-                (found,) = torch.autograd.grad(self.loss_fn(outputs, targets), parameter)
-                if isinstance(self.likelihood, Location):
-                    found = found / self.likelihood.loss_per_nat(outputs)
-                total += found
-        return total / len(self.batches)
+                loss = self.loss_fn(outputs, targets)
+                (slope,) = torch.autograd.grad(loss, parameter)
+                per_nat = self._loss_per_nat(outputs)
+                slopes.append(slope / per_nat)
+                losses.append(loss.detach().double().cpu() / per_nat)
+        return torch.stack(slopes).mean(0), torch.stack(losses)
 
     def _explained(self, outputs: list[Any]) -> float | None:
         """Of all batches together where they can be put together: a batch alone tells at most the log of its size."""
@@ -69,6 +71,7 @@ class LossCheck:
             for inputs, targets in self.batches:
                 outputs = call(model, inputs)
                 loss = self.loss_fn(outputs, targets).detach().double().cpu()
-                if isinstance(self.likelihood, Location):
-                    loss = loss / self.likelihood.loss_per_nat(outputs)
-                yield loss, outputs
+                yield loss / self._loss_per_nat(outputs), outputs
+
+    def _loss_per_nat(self, outputs: Any) -> float:
+        return self.likelihood.loss_per_nat(outputs) if isinstance(self.likelihood, Location) else 1.0

@@ -40,7 +40,6 @@ class RateStage(GateStage):
         self._softmax_distance: Tensor | None = None
         self.likelihood: Likelihood = Softmax() if context.likelihood is None else context.likelihood
         self._output_hook = graph.model.register_forward_hook(self._keep_outputs) if self.fixed_point else None
-        self.forecasts = self.fixed_point
         self.given = self._eps2(context.prices)
         """eps^2 of the price as it was given."""
         self.search: PriceSearch | None = None

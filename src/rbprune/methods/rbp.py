@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
+from rbprune.methods.cut import UNKNOWN, Forecast
 from rbprune.methods.rate_stage import RateStage
 from rbprune.methods.settings import StageContext
 from rbprune.methods.verdict import Verdict
@@ -105,14 +106,15 @@ class DiracStage(RateStage):
             found[name] = Verdict(rate, (rate > self.threshold) & certain, 1 - rate, rank=ranks[name])
         return found
 
-    def forecast(self, gone: dict[str, Tensor]) -> float | None:
-        if not self.fixed_point or not self.forecasts or not self.factors.curvature.updates:
-            return None
+    def forecast(self, gone: dict[str, Tensor]) -> Forecast:
+        if not self.fixed_point or not self.factors.curvature.updates:
+            return UNKNOWN
         mask = torch.cat([gone[name].to(self.factors.rate.device) for name in self.names])
-        slope = None
-        if self.context.check is not None:  # in evaluation theta is its mean, 1 - r
-            slope = -self.context.check.slope(self.graph.model, self.factors.rate)
-        return self.factors.forecast(mask, self.context.dataset_size, slope)
+        size, check = self.context.dataset_size, self.context.check
+        if check is None:
+            return Forecast(self.factors.forecast(mask, size))
+        slope, before = check.slope(self.graph.model, self.factors.rate)  # in evaluation theta is its mean, 1 - r
+        return Forecast(self.factors.forecast(mask, size, -slope), before, passes=2)
 
     def first_ranks(self) -> dict[str, Tensor]:
         if not self.fixed_point or not self.factors.curvature.updates:

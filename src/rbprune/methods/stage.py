@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rbprune.errors import LoopError
 from rbprune.graph import ChannelGraph, Site
 from rbprune.methods.cost_target import cut_to_target
-from rbprune.methods.cut import Proposal, StageStart, Transaction, cut_unmeasured, network_state
+from rbprune.methods.cut import UNKNOWN, Forecast, Proposal, StageStart, Transaction, cut_unmeasured, network_state
 from rbprune.methods.ending import STAGE_STEPS, Batch, stage_batches
 from rbprune.methods.loop_watch import LoopWatch
 from rbprune.methods.settings import PruningSettings, StageContext
@@ -46,7 +46,6 @@ class Stage:
     """Names that ``prune.options`` may have."""
     needs_dense: ClassVar[bool] = False
     """Whether ``observe`` compares with the network as it was before any cut."""
-    forecasts = False  # whether it looks at the slope of the loss before a cut
     infers_rates: ClassVar[bool] = False
     """Whether ``prune.rates`` concerns the method."""
 
@@ -208,9 +207,9 @@ class Stage:
         self.guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]
         return verdicts, gone
 
-    def forecast(self, gone: dict[str, Tensor]) -> float | None:
-        """By how many nats per example the loss will rise when these channels go; None where it cannot be said."""
-        return None
+    def forecast(self, gone: dict[str, Tensor]) -> Forecast:
+        """By how many nats per example the loss will rise when these channels go, where it can be said."""
+        return UNKNOWN
 
     def first_ranks(self) -> dict[str, Tensor]:
         """How channels ranked when the stage began; empty where that was not seen."""

@@ -15,9 +15,9 @@ from rbprune.utils.batch_norm import batch_norms
 
 FORWARD = 1 / 3
 """What a forward pass counts of a training step."""
-CHECK_BATCHES, CHECK_PASSES, SLOPE_PASSES = 4, 4, 2
-"""Training batches that every cut is measured on, and passes over them for each cut. Together with a look at the
-curvature in every fifth step this takes 3 to 15 % of the time of a stage of 200 steps (docs/evidence.md)."""
+CHECK_BATCHES, CHECK_PASSES = 4, 5
+"""Training batches that every cut is measured on, and forward passes over them for each cut that is made as it was
+meant: one when the stage begins, two for the slope, one with the channels masked, one after the recalibration."""
 PRUNING_SHARE = 0.4
 """At most so much of a budget that was given goes into pruning, where nobody says otherwise."""
 
@@ -93,10 +93,9 @@ def _default_budget(settings: Settings, pruner: Pruner, steps: int) -> float:
     return stages * stage + finetune.length * epoch_cost(1, taught=finetune.distill > 0)
 
 
-def check_cost(steps: int, share: float = 1.0, *, slope: bool = True) -> float:
-    """What measuring a cut takes, in dense epochs of so many steps: the network at the stage's beginning, its slope
-    (two passes), then before the cut, with the channels masked, and after the recalibration."""
-    return (CHECK_PASSES + SLOPE_PASSES * slope) * forward_cost(CHECK_BATCHES, steps, share)
+def check_cost(steps: int, share: float = 1.0, *, passes: int = CHECK_PASSES) -> float:
+    """What measuring a cut takes, in dense epochs of so many steps."""
+    return passes * forward_cost(CHECK_BATCHES, steps, share)
 
 
 def recalibration_cost(settings: Settings, pruner: Pruner, steps: int) -> float:

@@ -36,7 +36,7 @@ def end_stage(current: PhaseRun, settings: Settings, engine: Engine, account: Ac
     result = current.stage.finish(batches=_Recalibration(current, settings, engine, account))
     engine.place(current.model)
     if current.stage.context.check is not None:
-        account.spend("prune", check_cost(current.stream.steps, share, slope=current.stage.forecasts))
+        account.spend("prune", check_cost(current.stream.steps, share, passes=1 + result.cut.passes))
     return result
 
 
