@@ -1,140 +1,30 @@
-"""Whether the evidence can be trusted in anybody's hands: the figures of docs/evidence.md.
+"""Whether the evidence can be trusted on any task, and what it costs: tables of docs/evidence.md.
 
-    python benchmarks/evidence.py strangers --data DIR [--sizes 1000 2000] [--seeds 3]
     python benchmarks/evidence.py tasks
-    python benchmarks/evidence.py absurd --data DIR
     python benchmarks/evidence.py cost
 
-DIR holds MNIST. Each line that is printed is a row of a table. Forecasts against what was measured are in the events of
-any run: ``python benchmarks/forecast.py RUN...``.
+Each line that is printed is a row of a table. Networks and data of strangers: ``benchmarks/strangers.py``. Forecasts
+against what was measured are in the events of any run: ``python benchmarks/forecast.py RUN...``.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import time
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from rich.console import Console
+from strangers import quiet, train
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import rbprune
 from rbprune import models
-from rbprune.api import Result
-from rbprune.data.mnist import read_mnist
 from rbprune.methods.curvature import EVERY
 from rbprune.methods.ending import STAGE_STEPS
-
-NOISE, SHIFT = 0.9, 4
-"""MNIST with noise of this standard deviation and shifts of so many pixels: hard enough that 1,000 images leave a
-network at 40 % error."""
-
-
-class SqueezeExcite(nn.Module):
-    """Channels weighted by what all of them say."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.down, self.up = nn.Linear(channels, channels // 4), nn.Linear(channels // 4, channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(self.up(F.relu(self.down(x.mean((2, 3))))))[:, :, None, None]
-
-
-class Block(nn.Module):
-    """Residual, with a depthwise convolution between two of 1 x 1."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        inner = 2 * width
-        self.wide, self.norm1 = nn.Conv2d(width, inner, 1), nn.BatchNorm2d(inner)
-        self.depthwise, self.norm2 = nn.Conv2d(inner, inner, 3, padding=1, groups=inner), nn.BatchNorm2d(inner)
-        self.excite, self.narrow = SqueezeExcite(inner), nn.Conv2d(inner, width, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        inner = F.relu(self.norm2(self.depthwise(F.relu(self.norm1(self.wide(x))))))
-        return x + self.narrow(self.excite(inner))
-
-
-class OwnNetwork(nn.Module):
-    """A network that no test of ours knows."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU())
-        self.second = nn.Sequential(nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU())
-        self.blocks, self.head = nn.Sequential(Block(32), Block(32)), nn.Linear(32, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.blocks(self.second(self.stem(x)))).mean((2, 3)))
-
-
-def images(folder: Path, part: str, number: int, seed: int) -> tuple[Tensor, Tensor]:
-    """So many images of MNIST, drawn, shifted and spoilt by noise."""
-    pixels, labels = read_mnist(folder, part)
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(pixels), generator=generator)[:number]
-    x = (pixels[chosen].float().view(-1, 1, 28, 28) / 255 - 0.13) / 0.31
-    x = x + NOISE * torch.randn(x.shape, generator=generator)
-    shifts = torch.randint(-SHIFT, SHIFT + 1, (len(x), 2), generator=generator).tolist()
-    rolled = [torch.roll(image, (down, right), (1, 2)) for image, (down, right) in zip(x, shifts, strict=True)]
-    return torch.stack(rolled), labels[chosen].long()
-
-
-def train(model: nn.Module, loader: Any, loss_fn: Callable[..., Tensor], epochs: int, lr: float = 3e-3) -> None:
-    """The dense network, as its owner would train it: the rate falls to nothing when he has time."""
-    optimizer = torch.optim.Adam(model.parameters(), lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(loader))
-    model.train()
-    for _ in range(epochs):
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss_fn(model(x), y).backward()
-            optimizer.step()
-            schedule.step() if epochs > 1 else None
-
-
-def quiet(*args: Any, **options: Any) -> Result:
-    """``rbprune.prune`` without its lines and warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return rbprune.prune(*args, console=Console(file=io.StringIO()), **options)
-
-
-def strangers(args: argparse.Namespace) -> None:
-    """The own network on little and much data, trained and hardly trained, with ten classes and with two."""
-    print(
-        "| images | classes | dense epochs of training | seed | dense % | pruned % | MACs | taken back | verdict | s |"
-    )
-    for seed in range(args.seeds):
-        test_x, test_y = images(args.data, "t10k", 4000, 1000 + seed)
-        for number in args.sizes:
-            for epochs in (12, 1):
-                for classes in (10, 2):
-                    torch.manual_seed(seed)
-                    x, y = images(args.data, "train", number, seed)
-                    model = OwnNetwork(classes)
-                    loader = DataLoader(TensorDataset(x, y % classes), 64, shuffle=True)
-                    train(model, loader, F.cross_entropy, epochs)
-                    test = DataLoader(TensorDataset(test_x, test_y % classes), 500)
-                    began = time.perf_counter()
-                    options = [args.option] if args.option else []
-                    found = quiet(model, loader, example_inputs=x[:2], test_loader=test, options=options).summary
-                    back = sum(cut["asked"] - cut["gone"] for cut in found["cuts"])
-                    print(
-                        f"| {number} | {classes} | {epochs} | {seed} | {found['error_before']:.1f} | "
-                        f"{found['error_after']:.1f} | {found['macs_ratio']:.2f}x | {back} | "
-                        f"{found['verdict']['level']} | {time.perf_counter() - began:.0f} |",
-                        flush=True,
-                    )
 
 
 class SmallUNet(nn.Module):
@@ -191,7 +81,7 @@ def two_losses(outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
     return wrong + (outputs["size"].squeeze(1) - targets[:, 1]).square().mean() / (2 * 0.3**2)
 
 
-def tasks(args: argparse.Namespace) -> None:
+def tasks(seed: int = 0) -> None:
     """What is no classification, cut to half of its MACs."""
 
     def masks(number: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -213,9 +103,9 @@ def tasks(args: argparse.Namespace) -> None:
     }
     print("| task | MACs | loss on new data, dense | pruned | change | verdict | s |")
     for name, (model, loss_fn, draw) in cases.items():
-        torch.manual_seed(args.seed)
-        loader = DataLoader(TensorDataset(*draw(24_000, args.seed)), 64, shuffle=True)
-        test = DataLoader(TensorDataset(*draw(2000, 100 + args.seed)), 500)
+        torch.manual_seed(seed)
+        loader = DataLoader(TensorDataset(*draw(24_000, seed)), 64, shuffle=True)
+        test = DataLoader(TensorDataset(*draw(2000, 100 + seed)), 500)
         train(model, loader, loss_fn, 8)
         example, began = next(iter(loader))[0][:2], time.perf_counter()
         found = quiet(model, loader, example_inputs=example, test_loader=test, loss_fn=loss_fn, macs_ratio=2).summary
@@ -227,25 +117,7 @@ def tasks(args: argparse.Namespace) -> None:
         )
 
 
-def absurd(args: argparse.Namespace) -> None:
-    """The default price, and a thousand times as much."""
-    x, y = images(args.data, "train", 6000, 0)
-    test = DataLoader(TensorDataset(*images(args.data, "t10k", 4000, 1000)), 500)
-    loader = DataLoader(TensorDataset(x, y), 64, shuffle=True)
-    for price in (None, rbprune.Price(nats_per_example=2000)):
-        torch.manual_seed(0)
-        model = OwnNetwork(10)
-        train(model, loader, F.cross_entropy, 12)
-        found = quiet(model, loader, example_inputs=x[:2], test_loader=test, price=price).summary
-        rises = [cut["loss"] - found["dense_loss"] for cut in found["cuts"]]
-        print(
-            f"| {price} | {found['error_before']:.1f} | {found['error_after']:.1f} | {found['macs_ratio']:.2f}x | ",
-            end="",
-        )
-        print(f"{max(rises):+.3f} of {0.1 * found['explained']:.3f} allowed | {found['verdict']['text']} |", flush=True)
-
-
-def cost(args: argparse.Namespace) -> None:
+def cost() -> None:
     """What looks and checks take of the time of a stage of 200 noisy steps, on the dense network."""
     print("| network, method, stage | a look, in steps | the checks of a cut, in steps | share of the stage |")
     for name, method, number in (
@@ -292,15 +164,10 @@ def look_and_check(name: str, method: str, number: int) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["strangers", "tasks", "absurd", "cost"])
-    parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 2000, 6000, 20000])
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--option", default="")
+    parser.add_argument("what", choices=["tasks", "cost"])
     args = parser.parse_args()
     torch.set_num_threads(1)
-    {"strangers": strangers, "tasks": tasks, "absurd": absurd, "cost": cost}[args.what](args)
+    {"tasks": tasks, "cost": cost}[args.what]()
 
 
 if __name__ == "__main__":
