@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
+import rbprune
+from rbprune.cli.app import VERBS
 from rbprune.errors import ConfigError
 from rbprune.utils.interrupt import Interrupted
 from tests.cli.command import run
-
-VERBS = ["demo", "train", "prune", "resume", "compare", "reproduce", "inspect", "count", "time", "shard"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -21,6 +24,46 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().out
     assert f"rbprune {verb}" in text
     assert "--json" in text
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_overview_says_of_each_verb_what_it_says_itself(verb: str) -> None:
+    own = inspect.getdoc(getattr(import_module(f"rbprune.cli.{verb}"), verb))
+    assert own is not None
+    assert own.splitlines()[0] == VERBS[verb]
+
+
+def test_the_version_does_not_wait_for_pytorch() -> None:
+    script = (
+        "import sys; from rbprune.cli import main\ntry: main(['--version'])\nfinally: print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == [rbprune.__version__, "False"], done.stderr
+
+
+def test_public_names_come_when_they_are_asked_for() -> None:
+    script = "import sys, rbprune\nprint('torch' in sys.modules, all(hasattr(rbprune, n) for n in rbprune.__all__))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"], done.stderr
+    with pytest.raises(AttributeError, match="no attribute 'prunes'"):
+        rbprune.prunes  # noqa: B018
+    assert set(rbprune.__all__) <= set(dir(rbprune))
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        (("prune", "no-such-recipe", "--out", "x"), "ConfigError", "no-such-recipe"),
+        (("prune", "demo", "--out", "x", "--sett", "a=1"), "UnknownOptionError", "--sett"),
+    ],
+)
+def test_programs_get_errors_as_json(
+    words: tuple[str, ...], kind: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words, "--json") == 1
+    found = json.loads(capsys.readouterr().out)["error"]
+    assert found["kind"] == kind
+    assert message in found["message"]
 
 
 def test_it_is_a_module_and_has_every_verb() -> None:
@@ -45,7 +88,7 @@ def test_it_is_a_module_and_has_every_verb() -> None:
 def test_what_goes_wrong_is_told_without_a_traceback(
     error: Exception, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(arguments: list[str] | None) -> None:
+    def broken(arguments: list[str] | None, **options: bool) -> None:
         raise error
 
     monkeypatch.setattr(sys.modules["rbprune.cli.app"], "app", broken)

@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
-from cyclopts import App
+from cyclopts import App, CycloptsError
 from rich.console import Console
 
-from rbprune.cli.compare import compare
-from rbprune.cli.count import count
-from rbprune.cli.demo import demo
-from rbprune.cli.inspect import inspect
-from rbprune.cli.prune import prune
-from rbprune.cli.reproduce import reproduce
-from rbprune.cli.resume import resume
-from rbprune.cli.shard import shard
-from rbprune.cli.time import time
-from rbprune.cli.train import train
 from rbprune.errors import RbpruneError
 from rbprune.utils.interrupt import Interrupted
 from rbprune.utils.memory import keep_freed_memory
-from rbprune.utils.processes import is_main
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
-for verb in (demo, train, prune, resume, compare, reproduce, inspect, count, time, shard):
-    app.command(verb)
+VERBS = {
+    "demo": "Train, prune and fine-tune a small network on data that comes with the package (about a minute).",
+    "train": "Train the dense network of a recipe; its weights end in OUT/model.safetensors.",
+    "prune": "Prune a trained network and fine-tune it.",
+    "resume": "Go on with an interrupted run from its last checkpoint; the end is the same as without it.",
+    "compare": "Prune one network by several methods under the same budget, and print the table.",
+    "reproduce": "Make a table or figure of the paper anew and print it beside the paper's own figures.",
+    "inspect": "Show which channels of a network can be removed, together with what, and what they cost.",
+    "count": "Count multiply-accumulates and weights, of the whole network or with only some channels kept.",
+    "time": "Time a network against its pruned self, in turns in one run: milliseconds, and their ratio.",
+    "shard": 'Pack a folder of images into shuffled WebDataset shards, for data.name = "shards".',
+}
+"""Each verb with a line for the overview. The function of that name in the module of that name is imported when it is
+called: PyTorch takes seconds."""
+for verb, line in VERBS.items():
+    app.command(f"rbprune.cli.{verb}:{verb}", help=line)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point; the exit code is 0 only on success."""
     keep_freed_memory()
+    words = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in words
     try:
-        app(arguments)
+        app(words, exit_on_error=not as_json, print_error=not as_json)
     except Interrupted as stop:
+        from rbprune.utils.processes import is_main
+
         if is_main():
-            _complain(str(stop))
+            _complain(str(stop), stop, as_json)
         sys.exit(stop.exit_code)
-    except (RbpruneError, OSError) as error:
-        _complain(f"error: {error}")
+    except (RbpruneError, OSError, CycloptsError) as error:
+        _complain(f"error: {error}", error, as_json)
         sys.exit(1)
 
 
-def _complain(text: str) -> None:
+def _complain(text: str, error: Exception, as_json: bool) -> None:
+    """Say it to people, and to programs that asked for JSON as ``{"error": {"kind": ..., "message": ...}}``."""
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps({"error": {"kind": type(error).__name__, "message": str(error)}}))

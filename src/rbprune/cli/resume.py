@@ -9,7 +9,7 @@ from rbprune.runs.resume import resume as resume_run
 
 
 def resume(folder: Path, *, fail_above: FailAbove = None, json: Json = False) -> None:
-    """Go on with an interrupted run from its last checkpoint; the end is the same as without the interruption.
+    """Go on with an interrupted run from its last checkpoint; the end is the same as without it.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def time(
     input: Input = None,
     json: Json = False,
 ) -> None:
-    """Time a network against its pruned self, in turns in one run: milliseconds of a forward pass, and their ratio.
+    """Time a network against its pruned self, in turns in one run: milliseconds, and their ratio.
 
     The pruned one is the same network cut to --keep widths, or that of a run folder; with neither, only the dense
     network is timed. Medians over the rounds, with quartiles in brackets.
