@@ -210,6 +210,18 @@ def test_l1_is_over_all_producers_and_slimming_over_all_norms() -> None:
     stage.abandon()
 
 
+def test_slimming_passes_over_the_padding_of_a_shortcut_which_is_no_norm() -> None:
+    model, x = ResNetCifar(8, classes=3), torch.zeros(1, 3, 16, 16)
+    stage = Pruner(model, x, dataset_size=64, method="slimming", macs_ratio=2, sums=True).stage(0)
+    with torch.no_grad():
+        for block in (model.layer2[0], model.layer3[0]):
+            block.bn2.weight[: len(block.shortcut.below)] = torch.rand(len(block.shortcut.below))  # type: ignore
+    verdicts = stage.judge()
+    torch.testing.assert_close(-verdicts["layer3.0.conv2"].value, model.layer3[0].bn2.weight[:16].detach().double())
+    assert verdicts["conv1"].value.tolist() == [-1.0] * 16
+    stage.abandon()
+
+
 def test_thinet_removes_what_all_readers_miss_least_and_not_what_one_of_them_ignores() -> None:
     model, (x, labels) = network(), data(32)
     with torch.no_grad():
