@@ -15,6 +15,7 @@ NETWORKS = {
     "lenet5": (1, 28, 28),
     "vgg16-cifar": (3, 32, 32),
     "resnet20-cifar": (3, 32, 32),
+    "resnet20b-cifar": (3, 32, 32),
     "resnet56-cifar": (3, 32, 32),
     "torchvision:vgg16_bn": (3, 64, 64),
     "torchvision:resnet50": (3, 64, 64),

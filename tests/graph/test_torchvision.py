@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from rbprune import models, trace
+from rbprune import apply_plan, models, trace
+from rbprune.graph import Plan
 from tests.networks import left_alone, random_drop, relative_error, scramble
 
 FAMILIES = {
@@ -26,6 +27,17 @@ FAMILIES = {
     "shufflenet_v2_x0_5": 48,
     "squeezenet1_1": 48,
 }
+SUMS = {
+    "efficientnet_b0": 5,
+    "mnasnet0_5": 5,
+    "mobilenet_v2": 5,
+    "mobilenet_v3_small": 4,
+    "regnet_y_400mf": 4,
+    "resnext50_32x4d": 4,
+    "resnet18": 4,
+    "resnet50": 4,
+}
+"""How many sites of a network are residual sums."""
 TRANSFORMERS = ("vit", "swin", "maxvit")
 
 
@@ -54,6 +66,25 @@ def test_one_of_each_family_is_cut_exactly(name: str, size: int) -> None:
         graph.remove(drop)
         assert relative_error(masked, model(x)) < 1e-9
     assert graph.macs() < macs
+
+
+@pytest.mark.parametrize(("name", "count"), SUMS.items())
+def test_the_sums_alone_are_cut_exactly_and_the_plan_repeats_it(name: str, count: int) -> None:
+    model = build(name)
+    x = torch.randn(2, 3, 48, 48, dtype=torch.float64)
+    graph = trace(model, x.float())
+    drop = {site: gone for site, gone in random_drop(graph).items() if graph[site].residual == "sum"}
+    assert len(drop) == count
+    scramble(model)
+    fresh = copy.deepcopy(model)
+    with torch.no_grad():
+        dense = model(x)
+        with graph.mask(drop):
+            masked = model(x)
+        plan = graph.remove(drop)
+        assert relative_error(masked, model(x)) < 1e-9
+        assert relative_error(dense, masked) > 1e-6, "the mask did nothing"
+        assert torch.equal(apply_plan(fresh, Plan.from_json(plan.to_json()))(x), model(x))
 
 
 @pytest.mark.slow

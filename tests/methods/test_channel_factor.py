@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rbprune import trace
+from rbprune.errors import UnprunableError
 from rbprune.methods.channel_factor import ChannelFactor, Gates, _ScaleChannels
 from tests.networks import relative_error, scramble, stage_of, tiny_cnn
 
@@ -54,6 +55,32 @@ def test_all_consumers_of_a_channel_see_the_same_noise() -> None:
     assert torch.equal(first, seen["c"])
     model(torch.randn(6, 3))
     assert not torch.equal(first, seen["b"]), "every forward pass draws anew"
+
+
+class Frames(nn.Module):
+    """A sum that is read for each of two frames by one layer, and for both together by another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.a, self.b, self.head = nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.stem(x.flatten(0, 1))
+        y = y + self.b(self.a(y).relu())
+        return self.head(y.unflatten(0, (x.shape[0], x.shape[1])).mean(1))
+
+
+def test_readers_that_see_other_numbers_of_examples_cannot_share_a_factor_and_are_refused_by_name() -> None:
+    model, x = Frames(), torch.randn(3, 2, 3)
+    stage = stage_of(model, ["stem"], x)
+    with pytest.raises(UnprunableError, match=r"read the channels of 'stem' see 6 and 3 examples .*noise='batch'"):
+        model(x)
+    stage.abandon()
+    for name, noise in (("stem", "batch"), ("a", "example")):
+        stage = stage_of(model, [name], x, noise=noise)
+        assert model(x).shape == (3, 2)
+        assert model(torch.randn(5, 2, 3)).shape == (5, 2), "another batch is another pass"
+        stage.abandon()
 
 
 def test_noise_works_on_every_site_of_a_concatenation() -> None:

@@ -40,7 +40,8 @@ def test_every_model_runs_its_example(name: str) -> None:
 
 
 def test_the_names_are_these() -> None:
-    assert list(ZOO) == ["lenet5", "vgg16-cifar", *(f"resnet{d}-cifar" for d in (20, 32, 44, 56, 110))]
+    padded = [f"resnet{d}-cifar" for d in (20, 32, 44, 56, 110)]
+    assert list(ZOO) == ["lenet5", "vgg16-cifar", *padded, "resnet20b-cifar", "resnet56b-cifar"]
 
 
 def test_the_example_has_the_type_of_the_model_and_the_shape_asked_for() -> None:

@@ -64,6 +64,7 @@ def test_the_paper_preset_has_the_papers_settings(name: str) -> None:
     assert (config.prune.optimizer, config.prune.lr, config.prune.rate_lr) == ("adam", 1e-4, 1e-4)
     assert (config.prune.threshold, config.prune.rate_init, config.prune.settle) == (None, 0.01, 0), "rbp's is 0.5"
     assert (config.prune.confidence, config.prune.max_rise) == (0, 100), "the threshold alone, and nothing taken back"
+    assert config.prune.sums is False, "said, so that no later default changes it"
     finetune = config.finetune
     assert (finetune.epochs, finetune.optimizer, finetune.lr, finetune.decay) == (10, "sgd", 1e-4, "step")
     assert (finetune.step_epochs, finetune.step_factor, finetune.distill) == (3, 0.5, 0)

@@ -66,6 +66,10 @@ class ChannelGraph:
         """The module of that name."""
         return self._modules[name]
 
+    def is_module(self, name: str) -> bool:
+        """Whether the owner of an axis is a module; else it is a parameter or buffer that is used by itself."""
+        return name in self._modules
+
     def hookable(self, site: Site) -> bool:
         """Whether every consumer of the site is a module, so that noise can be put on its input."""
         return bool(site.consumers) and all(name in self._modules for name in site.consumers)
@@ -269,10 +273,16 @@ class ChannelGraph:
         return shares
 
     def channel_shares(self, site: Site) -> Iterator[tuple[str, float]]:
-        """Layers that hold weights of the site's channels, each with the share of its weights that one channel has."""
+        """Layers that hold weights of the site's channels, each with the share of its weights that one channel has.
+
+        A layer that both reads and makes the channels (y + conv(y)) loses a row and a column, which share a weight.
+        """
+        shares: dict[str, float] = {}
         for part in site.parts:
             if self._axes[part.owner, part.role].tensors:
-                yield part.owner, part.positions.shape[1] / self.width(part)
+                share, other = part.positions.shape[1] / self.width(part), shares.get(part.owner, 0.0)
+                shares[part.owner] = share + other - share * other
+        yield from shares.items()
 
 
 class _Multiply:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph, Site
 
 _MOST_SHAPES = 32
@@ -49,6 +50,8 @@ class Gates:
         self.scratch: dict[Any, Tensor] = {}
         """Memory that the backward pass uses again and again, by shape."""
         self._drawn: dict[int, dict[str, Tensor] | None] = {}
+        self._examples: dict[str, int] = {}
+        """How many examples the readers of each site have seen in this pass."""
         self._handles = [graph.model.register_forward_pre_hook(self._forget)]
         for site in sites:
             for part in site.parts:
@@ -66,12 +69,18 @@ class Gates:
         self.scratch = {}
 
     def _forget(self, module: nn.Module, args: Any) -> None:
-        self._drawn = {}
+        self._drawn, self._examples = {}, {}
 
     def theta(self, site: str, batch: int, training: bool) -> Tensor | None:
         """Factors for the channels of a site: [batch or 1, channels]; None: all 1."""
         training = training or self.always
         rows = 0 if not training else batch if self.per == "example" else 1
+        if rows and self._examples.setdefault(site, rows) != rows:
+            raise UnprunableError(
+                f"the layers that read the channels of {site!r} see {self._examples[site]} and {rows} examples in one "
+                "pass, so they cannot share one factor per example; set prune.noise='batch' (for methods with noise), "
+                "or leave the site alone by prune.keep or prune.only"
+            )
         if rows not in self._drawn or not training:
             drawn = self.factors.draw(rows) if rows else self.factors.mean()
             # split, not sliced: one backward step for all sites instead of a zero-filled gradient for each

@@ -38,10 +38,12 @@ def cut_to_target(graph: ChannelGraph, values: Mapping[str, Tensor], target: Tar
 
     if (reachable := left(len(ranked))) > limit:
         ratio = math.floor(100 * cost.total(graph) / reachable) / 100
+        sums = any(site.residual == "sum" and site.name not in values for site in graph.sites)
         raise ConfigError(
             f"a network of {amount(cost, limit)} is out of reach: {reachable / 1e6:.3g} M ({ratio:g}x fewer) are "
             f"left when every layer that may be cut keeps {least:.0%} of its channels, and at least one; ask for less "
             f"(prune.{cost.name}_ratio) or let layers keep less (prune.least = {least:g})"
+            f"{', or let the residual sums lose channels too (prune.sums=true)' if sums else ''}"
         )
     low, high = 0, len(ranked)
     while low < high:

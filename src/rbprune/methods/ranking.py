@@ -140,11 +140,18 @@ class Slimming(RankStage):
     diagnostic = "minus |gamma|"
     options = ("l1",)
 
-    def _gamma(self, site: Site) -> Tensor:
+    def _gammas(self, site: Site) -> Tensor:
+        """The size of the scale of each channel in every batch normalisation that carries it: [norms, channels]."""
+        found = []
         for part in site.parts:
-            module = self.graph.module(part.owner) if part.role == "along" else None
+            if part.role != "along" or not self.graph.is_module(part.owner):
+                continue  # a parameter or buffer by itself is no norm
+            module = self.graph.module(part.owner)
             if isinstance(module, _BatchNorm) and module.affine:
-                return module.weight[self.graph.places(site, part).to(module.weight.device)].abs().sum(1)
+                places = self.graph.places(site, part).to(module.weight.device)
+                found.append(module.weight[places].abs().sum(1))
+        if found:
+            return torch.stack(found)
         raise UnprunableError(
             f"slimming ranks by batch normalisation, and site {site.name!r} has none; choose sites with prune.only, "
             "or take another method"
@@ -152,7 +159,7 @@ class Slimming(RankStage):
 
     def penalty(self) -> Tensor:
         strength = self.settings.options.get("l1", 1e-4)
-        return strength * torch.stack([self._gamma(site).sum() for site in self.sites]).sum()
+        return strength * torch.stack([self._gammas(site).sum() for site in self.sites]).sum()
 
     def score(self, site: Site) -> Tensor:
-        return self._gamma(site)
+        return self._gammas(site).mean(0)  # the mean, for sites are compared whose numbers of norms differ

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rbprune.errors import ConfigError, UnprunableError, nearest
-from rbprune.graph import ChannelGraph
+from rbprune.graph import ChannelGraph, Site
 from rbprune.methods.bc import HorseshoeStage, JeffreysStage
 from rbprune.methods.cp import CPStage
 from rbprune.methods.dds import DDSBlocksStage, DDSStage
@@ -92,11 +93,14 @@ def find_method(name: str) -> Method:
 
 
 def schedule_sites(graph: ChannelGraph, settings: PruningSettings) -> list[list[str]]:
-    """The names of the sites of each stage. The width of a residual sum is never pruned, as in the paper."""
+    """The names of the sites of each stage; the widths of residual sums are among them where ``sums`` says so."""
     found = find_method(settings.method)
     wanted = None if settings.only is None else {graph[name].name for name in settings.only}
-    sites = [s for s in graph.sites if s.residual != "sum" and graph.hookable(s)]
+    sites = [s for s in graph.sites if s.residual != "sum" or settings.prunes_sums]
     sites = [s for s in sites if wanted is None or s.name in wanted]
+    if settings.sums:
+        _refuse_unreachable_sums(graph, sites)
+    sites = [s for s in sites if graph.hookable(s)]
     if found.skip_downsampling and not settings.downsampling:
         sites = [s for s in sites if not s.downsample]
     stages = found.schedule(sites)
@@ -107,3 +111,18 @@ def schedule_sites(graph: ChannelGraph, settings: PruningSettings) -> list[list[
             f"method {settings.method!r} finds nothing to prune in this {type(graph.model).__name__}; {hint}"
         )
     return [[site.name for site in stage] for stage in stages]
+
+
+def _refuse_unreachable_sums(graph: ChannelGraph, sites: Sequence[Site]) -> None:
+    """Refuse to prune the sums where one of them has a reader on whose input no factor can be put.
+
+    A factor on some readers alone would judge another network than the one that the cut leaves.
+    """
+    for site in sites:
+        readers = [name for name in site.consumers if not graph.is_module(name)]
+        if site.residual == "sum" and readers:
+            raise UnprunableError(
+                f"the residual sum {site.name!r} cannot be judged: it is read by {', '.join(map(repr, readers))}, "
+                "which is no module whose input a factor can multiply; write that layer as nn.Conv2d or nn.Linear, "
+                f"keep the sum with prune.keep=[{site.producers[0]!r}], or leave all sums alone with prune.sums=false"
+            )

@@ -21,7 +21,12 @@ def at_once(sites: Sequence[Site]) -> list[list[Site]]:
 
 
 def by_depth(sites: Sequence[Site]) -> list[list[Site]]:
-    """Residual: stage k holds the k-th site of every block."""
+    """Residual: stage k holds the k-th site of every block; the residual sums come last, in a stage of their own."""
+    return [*insides_by_depth(sites), *sums_at_once(sites)]
+
+
+def insides_by_depth(sites: Sequence[Site]) -> list[list[Site]]:
+    """Stage k holds the k-th site of every residual block; there is none for anything else."""
     depth: dict[str, int] = defaultdict(int)
     stages: dict[int, list[Site]] = defaultdict(list)
     for site in sites:
@@ -29,3 +34,8 @@ def by_depth(sites: Sequence[Site]) -> list[list[Site]]:
             stages[depth[site.block]].append(site)
             depth[site.block] += 1
     return [stages[k] for k in sorted(stages)]
+
+
+def sums_at_once(sites: Sequence[Site]) -> list[list[Site]]:
+    """One stage for all residual sums, where there are any."""
+    return at_once([site for site in sites if site.residual == "sum"])

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 FIXED_POINT_STEP, ADAM_RATE = 0.05, 1e-2
 """How far rates go towards their fixed point in a step, and the learning rate of whatever else a method trains."""
 
+SUMS_BY_DEFAULT = False
+"""Whether methods prune the widths of residual sums where ``prune.sums`` leaves it open: the only place that says so.
+"""
+
 
 class PruningSettings(Section):
     """How channels are judged; each method reads what concerns it."""
@@ -56,6 +60,9 @@ class PruningSettings(Section):
     """The share of its channels that every layer keeps when a ratio decides; at least one channel stays."""
     downsampling: bool = False
     """rrbp: also prune the blocks whose shortcut is not the identity (the paper leaves them alone)."""
+    sums: bool | None = None
+    """Also prune the widths of residual sums: a channel then goes from everything that adds to the sum and everything
+    that reads it. By default as ``SUMS_BY_DEFAULT`` says; the paper leaves them alone."""
     options: dict[str, float] = {}
     """Settings of one method only; see docs/methods.md."""
     keep: list[str] = []
@@ -74,6 +81,11 @@ class PruningSettings(Section):
         """The cost that has to fall, and how many times, where a ratio decides."""
         given = {name: getattr(self, f"{name}_ratio", None) for name in COSTS}
         return next(((COSTS[name], ratio) for name, ratio in given.items() if ratio is not None), None)
+
+    @property
+    def prunes_sums(self) -> bool:
+        """``sums`` or, where it is not given, the default."""
+        return SUMS_BY_DEFAULT if self.sums is None else self.sums
 
     @property
     def step_size(self) -> float:

@@ -1,8 +1,9 @@
 """Torch-Pruning as a measured peer: its pruners choose the channels, our engine trains, cuts and counts.
 
 They see the same sites as every other method and the same number of MACs: the ratio that they ask for is found by
-bisection. What they would remove is noted from a copy of the network and cut by our graph, which leaves the same
-tensors (tests/graph/test_oracle.py). An optional extra: pip install 'rbprune[peers]'.
+bisection. With ``prune.sums`` they are as free as their users leave them: only the layers that make the network's
+output are closed. What they would remove is noted from a copy of the network and cut by our graph, which leaves the
+same tensors (tests/graph/test_oracle.py). An optional extra: pip install 'rbprune[peers]'.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.errors import ConfigError
-from rbprune.graph import ChannelGraph
+from rbprune.graph import ChannelGraph, Site
 from rbprune.graph.cost import amount
 from rbprune.methods.settings import StageContext
 from rbprune.methods.stage import Stage
@@ -43,6 +44,26 @@ class PeerStage(Stage):
     everywhere: ClassVar[bool] = False
     """One ranking over all layers."""
 
+    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
+        coupled = any(len(graph[name].producers) > 1 for name in names)
+        model = copy.deepcopy(graph.model) if coupled else None  # before anything hangs on it
+        super().__init__(graph, names, context, remember=remember)
+        if model is not None:
+            self._check_coupling(model)
+
+    def _check_coupling(self, model: nn.Module) -> None:
+        """Refuse a network that torch-pruning does not follow now, not after it was trained."""
+        package = import_torch_pruning()
+        arguments = self.arguments(model, 0.5) | {"importance": package.importance.MagnitudeImportance(p=2)}
+        model.requires_grad_(True)
+        try:
+            removed = _removed_outputs(package.pruner.BasePruner(model, **arguments), model)
+            for site in self.sites:
+                self._choice_in(site, removed)
+        except ConfigError:
+            self.abandon()
+            raise
+
     def importance(self) -> Any:
         """The criterion of torch-pruning by which channels are ranked."""
         return import_torch_pruning().importance.MagnitudeImportance(p=2)
@@ -52,8 +73,8 @@ class PeerStage(Stage):
         return import_torch_pruning().pruner.BasePruner(model, **self.arguments(model, ratio))
 
     def arguments(self, model: nn.Module, ratio: float) -> dict[str, Any]:
-        """Open are only the layers that make channels of this stage's sites."""
-        makers = {name for site in self.sites for name in site.producers}
+        """Open are only the layers that make channels of this stage's sites or, as depthwise ones, carry them."""
+        makers = {part.owner for site in self.sites for part in site.parts if part.role in ("out", "along")}
         layers = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd)]
         return {
             "example_inputs": self.graph.example_inputs,
@@ -70,20 +91,26 @@ class PeerStage(Stage):
         for mine, theirs in zip(self.graph.model.parameters(), model.parameters(), strict=True):
             theirs.grad = None if mine.grad is None else mine.grad.clone()
             theirs.requires_grad_(True)
-        names = {module: name for name, module in model.named_modules()}
-        gone: dict[str, set[int]] = {}
-        pruner = self.pruner(model, ratio)
-        for group in pruner.step(interactive=True):
-            for dependency, positions in group:
-                if pruner.DG.is_out_channel_pruning_fn(dependency.handler):
-                    gone.setdefault(names.get(dependency.target.module, ""), set()).update(positions)
+        removed = _removed_outputs(self.pruner(model, ratio), model)
+        return {site.name: self._choice_in(site, removed) for site in self.sites}
+
+    def _choice_in(self, site: Site, removed: dict[str, set[int]]) -> Tensor:
+        """Which channels of a site go with these outputs of its producers, which must tell the same of all of them."""
         found = {}
-        for site in self.sites:
-            out = next(part for part in site.parts if part.role == "out")
-            places = self.graph.places(site, out)
-            mask = torch.tensor([any(int(p) in gone.get(out.owner, set()) for p in row) for row in places])
-            found[site.name] = mask
-        return found
+        for part in site.parts:
+            if part.role == "out":
+                outputs, places = removed.get(part.owner, set()), self.graph.places(site, part)
+                found[part.owner] = torch.tensor([any(int(p) in outputs for p in row) for row in places])
+        first, mask = next(iter(found.items()))
+        other = next((owner for owner, theirs in found.items() if not torch.equal(theirs, mask)), None)
+        if other is not None:
+            raise ConfigError(
+                f"torch-pruning would not remove the same channels of {first!r} and {other!r}, which are added up in "
+                f"site {site.name!r}: it does not follow this network (it takes a zero-padded shortcut for an "
+                "identity); leave the sums alone with prune.sums=false, or take a network whose shortcuts are "
+                "convolutions, such as resnet20b-cifar"
+            )
+        return mask
 
     def judge(self) -> dict[str, Verdict]:
         self.loop.detach()  # a copy of the model must not copy us
@@ -102,6 +129,17 @@ class PeerStage(Stage):
             )
         self.graph.model.zero_grad(set_to_none=True)
         return {name: Verdict(mask.double(), mask) for name, mask in best.items()}
+
+
+def _removed_outputs(pruner: Any, model: nn.Module) -> dict[str, set[int]]:
+    """For each layer the outputs that a pruner of torch-pruning would remove."""
+    names = {module: name for name, module in model.named_modules()}
+    gone: dict[str, set[int]] = {}
+    for group in pruner.step(interactive=True):
+        for dependency, positions in group:
+            if pruner.DG.is_out_channel_pruning_fn(dependency.handler):
+                gone.setdefault(names.get(dependency.target.module, ""), set()).update(positions)
+    return gone
 
 
 class PeerTaylor(PeerStage):

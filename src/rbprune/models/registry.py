@@ -35,6 +35,9 @@ ZOO: dict[str, Entry] = {
     "lenet5": Entry(LeNet5, (1, 28, 28)),
     "vgg16-cifar": Entry(VGG16Cifar, (3, 32, 32)),
     **{f"resnet{depth}-cifar": Entry(partial(ResNetCifar, depth), (3, 32, 32)) for depth in (20, 32, 44, 56, 110)},
+    **{
+        f"resnet{depth}b-cifar": Entry(partial(ResNetCifar, depth, projections=True), (3, 32, 32)) for depth in (20, 56)
+    },
 }
 TORCHVISION_SHAPE = (3, 224, 224)
 

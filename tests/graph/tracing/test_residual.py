@@ -16,9 +16,13 @@ def test_sites_of_a_residual_network() -> None:
     assert [site.name for site in inside if site.downsample] == ["layer2.0.conv1", "layer3.0.conv1"]
     assert all(site.block == site.name.removesuffix(".conv1") for site in inside)
     assert all(site.consumers == [site.name.replace("conv1", "conv2")] for site in inside)
-    (through,) = [site for site in graph.sites if site.residual == "sum"]
-    assert through.name == "conv1"
-    assert {"layer1.0.conv2", "layer3.2.conv2"} <= set(through.producers)
+    through = {site.name: site for site in graph.sites if site.residual == "sum"}
+    # the padding of a shortcut lies on both sides, so its channels are two sites of each width beside those of the stem
+    widened = ("layer2.0.conv2", "layer2.0.conv2#2", "layer3.0.conv2", "layer3.0.conv2#2")
+    assert list(through) == ["conv1", *widened]
+    assert {"layer1.0.conv2", "layer3.2.conv2"} <= set(through["conv1"].producers)
+    assert set(through["layer3.0.conv2"].producers) == {f"layer3.{j}.conv2" for j in range(3)}
+    assert not any(site.downsample or site.block for site in through.values())
 
 
 def test_a_block_that_is_blended_with_its_shortcut_is_residual() -> None:
