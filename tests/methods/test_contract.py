@@ -27,6 +27,8 @@ RESIDUAL = ("rrbp", "dds-blocks")
 OPTIONS: dict[str, dict[str, Any]] = {
     "rbp": {"rate_lr": 0.3},
     "rbp to 2x": {"rate_lr": 0.3, "rates": "fixed-point", "macs_ratio": 2.0},
+    "rbp with factors": {"rate_lr": 0.3, "rates": "fixed-point", "macs_ratio": 2.0, "compensate": "factors"},
+    "uniform with weights": {"compensate": "weights"},
     "ibp": {"rate_lr": 0.3},
     "rrbp": {"rate_lr": 0.3, "rates": "fixed-point"},
     "bc": {"rate_lr": 0.5, "options": {"kl_weight": 3.0}},
@@ -90,7 +92,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-@pytest.mark.parametrize("method", [*METHODS, "rbp to 2x"])
+@pytest.mark.parametrize("method", [*METHODS, "rbp to 2x", "rbp with factors", "uniform with weights"])
 def test_it_shrinks_the_network_says_why_and_repeats_itself(method: str, tmp_path: Path) -> None:
     first = runner(method, None)
     summary = first.run()
