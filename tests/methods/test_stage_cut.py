@@ -44,6 +44,16 @@ def test_factors_need_all_pairs_of_channels(monkeypatch: pytest.MonkeyPatch) -> 
     assert not any(module._forward_pre_hooks for module in found.model.modules())
 
 
+def test_where_the_loss_turns_out_to_have_no_curvature_factors_are_refused() -> None:
+    found = pruner("rbp", tiny_cnn(), compensate="factors")
+    assert found.settings.rates == "auto"
+    stage, (images, labels) = found.stage(0), stripes(16)
+    optimizer = torch.optim.SGD(stage.param_groups(1e-2))
+    (F.mse_loss(found.model(images), F.one_hot(labels, 3).float()) + stage.kl()).backward()
+    with pytest.raises(ConfigError, match=r"need it; set prune.compensate='none' and set rates='adam'"):
+        optimizer.step()
+
+
 def cut(model: nn.Module, way: str, **options: Any) -> tuple[nn.Module, float]:
     """A network cut by ``uniform``, and by how much that was measured to raise its loss."""
     images, labels = stripes(256)

@@ -93,7 +93,7 @@ class WeightCompensation:
             if bool(stays.all()):
                 continue
             kept, bias = stays.nonzero().flatten(), layer.bias if isinstance(layer.bias, Tensor) else None
-            filters = layer_weight(layer).detach().flatten(1).double().cpu()
+            filters = layer_weight(layer).detach().flatten(1).cpu().double()
             change, shift = reconstruct.take_over(
                 self.moments[reader], filters, kept, ridge=RIDGE, intercept=bias is not None
             )
@@ -177,5 +177,6 @@ def _can_fit(graph: ChannelGraph, reader: str) -> bool:
 def _share(moments: reconstruct.Moments, device: torch.device) -> None:
     """Every process has seen other examples, and all must come to the same weights."""
     if processes.world() > 1:
+        moments.count = round(float(processes.mean(torch.tensor(float(moments.count), device=device))))
         moments.gram = processes.mean(moments.gram.to(device)).cpu()
         moments.x_sum = processes.mean(moments.x_sum.to(device)).cpu()

@@ -93,10 +93,10 @@ class RunningCurvature(nn.Module):
         found = change.masked_fill(free, 0)
         if self.products is None or not self.updates or not bool(free.any()):
             return found
-        products = self.products.double().cpu()
+        products = self.products.cpu().double()
         free, products = free.cpu(), (products + products.T) / 2
-        part = products[free][:, free] + torch.diag(self.standard_error().double().cpu()[free])
-        pull = (products[free] @ found.double().cpu()).unsqueeze(1)
+        part = products[free][:, free] + torch.diag(self.standard_error().cpu().double()[free])
+        pull = (products[free] @ found.cpu().double()).unsqueeze(1)
         scale, more = float(part.diagonal().mean()), RIDGE
         while more < MOST_RIDGE and scale > 0:
             factor, failed = torch.linalg.cholesky_ex(part + more * scale * torch.eye(len(part), dtype=part.dtype))

@@ -176,6 +176,17 @@ def test_an_input_that_is_always_0_takes_over_nothing() -> None:
     assert solve(torch.eye(2, dtype=torch.float64), right, 1.0).tolist() == pytest.approx([0.5, 1.0])
 
 
+def test_a_constant_input_is_taken_over_by_the_intercept() -> None:
+    torch.manual_seed(0)
+    x = contributions(50, 4)
+    x[:, 1], x[:, 3] = 0.1, 1e3 + 0.1
+    weight, moments = torch.randn(2, 4, dtype=torch.float64), Moments(4, 0)
+    moments.add(x, x[:, :0])
+    change, shift = take_over(moments, weight, torch.tensor([0, 1, 2]), ridge=1e-3, intercept=True)
+    assert float(change.abs().max()) < 1e-9, "inputs that vary say nothing about one that does not"
+    torch.testing.assert_close(shift, weight[:, 3] * (1e3 + 0.1))
+
+
 def test_taking_over_needs_samples() -> None:
     with pytest.raises(ConfigError, match="take_over needs samples, but none were added"):
         take_over(Moments(2, 0), torch.ones(1, 2), torch.tensor([0]), ridge=0.0, intercept=True)

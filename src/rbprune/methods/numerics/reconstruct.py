@@ -18,6 +18,9 @@ from torch import Tensor
 
 from rbprune.errors import ConfigError
 
+CONSTANT = 1e-10
+"""An input whose variance is a smaller part of its mean square is constant: what is left of it is rounding."""
+
 
 @dataclass
 class Moments:
@@ -122,7 +125,8 @@ def take_over(
     lost = weight.double()[:, gone].T
     gram, mean = moments.gram, moments.x_sum / moments.count
     if intercept:
-        gram = gram - moments.count * torch.outer(mean, mean)
+        varies = gram.diagonal() - moments.count * mean.square() > CONSTANT * gram.diagonal()
+        gram = (gram - moments.count * torch.outer(mean, mean)) * torch.outer(varies, varies)
     change = solve(gram[kept][:, kept], gram[kept][:, gone] @ lost, ridge)
     shift = mean[gone] @ lost - mean[kept] @ change
     return change, shift if intercept else torch.zeros_like(shift)
