@@ -27,6 +27,8 @@ RESIDUAL = ("rrbp", "dds-blocks")
 OPTIONS: dict[str, dict[str, Any]] = {
     "rbp": {"rate_lr": 0.3},
     "rbp to 2x": {"rate_lr": 0.3, "rates": "fixed-point", "macs_ratio": 2.0},
+    "rbp with factors": {"rate_lr": 0.3, "rates": "fixed-point", "macs_ratio": 2.0, "compensate": "factors"},
+    "uniform with weights": {"compensate": "weights"},
     "ibp": {"rate_lr": 0.3},
     "rrbp": {"rate_lr": 0.3, "rates": "fixed-point"},
     "rbp with sums": {"rate_lr": 0.3, "sums": True},
@@ -93,7 +95,14 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-VARIANTS = ("rbp to 2x", "rbp with sums", "rrbp with sums", "uniform with sums")
+VARIANTS = (
+    "rbp to 2x",
+    "rbp with sums",
+    "rrbp with sums",
+    "uniform with sums",
+    "rbp with factors",
+    "uniform with weights",
+)
 
 
 @pytest.mark.parametrize("method", [*METHODS, *VARIANTS])

@@ -13,6 +13,7 @@ from torch.func import jacrev
 from rbprune.bayes.likelihood import Softmax
 from rbprune.errors import ConfigError
 from rbprune.methods.curvature import (
+    REACH,
     TOLERANCE,
     RunningCurvature,
     Slopes,
@@ -148,3 +149,59 @@ def test_a_loss_of_softmax_probabilities_is_told_by_its_gradient(loss: Callable[
     by_hand = sum(abs(sum(row)) for row in gradient.tolist()) / sum(abs(v) for row in gradient.tolist() for v in row)
     assert distance == pytest.approx(by_hand, abs=1e-6)
     assert (distance < 1e-5) if known else (distance > 2 * TOLERANCE)
+
+
+def exact(products: Tensor) -> RunningCurvature:
+    """A curvature that is known without any error."""
+    running = RunningCurvature(len(products), cross=True)
+    assert running.products is not None
+    running.products.copy_(products)
+    running.running.copy_(products.diagonal())
+    running.updates = 1
+    return running
+
+
+@pytest.mark.parametrize("channel", range(4))
+def test_a_compensated_removal_costs_what_the_optimal_brain_surgeon_says(channel: int) -> None:
+    torch.manual_seed(0)
+    factor = torch.randn(9, 4) + 0.3
+    products = factor.T @ factor
+    running, free = exact(products), torch.arange(4) != channel
+    change = torch.zeros(4)
+    change[channel] = -0.5  # a larger one would ask for more than the reach
+    moved = running.compensated(change, free)
+    assert float(moved[channel]) == -0.5
+    surgeon = 0.25 / float(torch.linalg.inv(products)[channel, channel]) / 2
+    assert running.cost(moved) == pytest.approx(surgeon, rel=1e-4)
+    assert running.cost(moved) < running.cost(change) == pytest.approx(0.25 * float(products[channel, channel]) / 2)
+
+
+def test_twins_stand_in_for_each_other_half_each_at_most() -> None:
+    """Channel 0 does what channels 1 and 2 do together; channel 3 has nothing to do with it."""
+    slopes = torch.tensor([[2.0, 1, 1, 0], [0, 0, 0, 3]])
+    running = exact(slopes.T @ slopes)
+    change = torch.tensor([-0.4, 0, 0, 0])
+    moved = running.compensated(change, torch.tensor([False, True, True, True]))
+    torch.testing.assert_close(moved, torch.tensor([-0.4, 0.4, 0.4, 0]), atol=1e-3, rtol=0)
+    assert running.cost(moved) < 1e-3 < 0.3 < running.cost(change)
+    far = running.compensated(2 * change, torch.tensor([False, True, True, True]))
+    assert 0.25 < float(far[1]) <= REACH and float(far[2]) == pytest.approx(float(far[1])), "the reach is a limit"
+    assert running.cost(far) < running.cost(2 * change)
+
+
+def test_what_is_not_known_well_moves_less() -> None:
+    slopes = torch.tensor([[1.0, 1.0]])
+    sure, unsure = exact(slopes.T @ slopes), exact(slopes.T @ slopes)
+    unsure.variance.fill_(9.0)
+    change, free = torch.tensor([-0.4, 0.0]), torch.tensor([False, True])
+    assert float(sure.compensated(change, free)[1]) == pytest.approx(0.4, abs=1e-3)
+    assert float(unsure.compensated(change, free)[1]) == pytest.approx(0.4 / (1 + 3.0), abs=1e-3)
+
+
+def test_without_cross_terms_or_updates_nothing_else_moves() -> None:
+    change, free = torch.tensor([-1.0, 0.0]), torch.tensor([False, True])
+    plain = RunningCurvature(2)
+    plain.update(Slopes(torch.ones(3, 2), torch.ones(3, 2)), 10)
+    for running in (plain, RunningCurvature(2, cross=True), exact(torch.zeros(2, 2))):
+        assert running.compensated(change, free).tolist() == [-1, 0]
+    assert exact(torch.ones(2, 2)).compensated(change, torch.zeros(2, dtype=torch.bool)).tolist() == [-1, 0]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rbprune.bayes.likelihood import Softmax
 from rbprune.graph import ChannelGraph, trace
+from rbprune.methods.compensation import WeightCompensation
 from rbprune.methods.cut import (
     FAR,
     SURPRISE,
@@ -124,6 +125,28 @@ def test_where_the_stage_itself_did_the_damage_the_network_of_before_it_is_cut(
     assert made.channels()["4"] == list(range(11 - made.size(), 11)), "by the ranks of before the stage"
     torch.testing.assert_close(graph.model[10].weight, start["10.weight"])  # type: ignore[index, union-attr]
     assert report.measured is not None and report.measured <= 0.2
+
+
+def test_the_network_of_before_the_stage_is_compensated_by_what_it_reads_itself(
+    trained: tuple[ChannelGraph, LossCheck],
+) -> None:
+    graph, check = trained
+    start = network_state(graph.model)
+    good = float(check.losses(graph.model, batch_statistics=True).mean())
+    with torch.no_grad():
+        graph.model[10].weight.mul_(-1)  # type: ignore[index, union-attr, operator]
+        graph.model[5].weight.mul_(-1)  # type: ignore[index, union-attr, operator]
+    wanted = proposal(graph, list(range(11)), torch.full((12,), 0.01))
+    wanted.compensation = WeightCompensation(graph, ["4"], inputs(check))
+    transaction = Transaction(graph, check, limit=good + 0.2, allowed=math.inf)
+    made, report = transaction.afford(wanted, inputs(check), StageStart(start, {"4": torch.arange(12).float()}))
+    assert report.restored and 0 < made.size() < 11
+    fitted = graph.model[8].weight.detach().clone()  # type: ignore[index, union-attr, operator]
+    with torch.no_grad():
+        graph.model.load_state_dict(start)
+    torch.manual_seed(0)
+    WeightCompensation(graph, ["4"], inputs(check))(made.gone)
+    torch.testing.assert_close(fitted, graph.model[8].weight.detach())  # type: ignore[index, union-attr, operator]
 
 
 def test_what_was_no_better_before_the_stage_is_not_restored(trained: tuple[ChannelGraph, LossCheck]) -> None:

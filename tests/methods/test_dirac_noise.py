@@ -56,6 +56,23 @@ def test_a_quadratic_loss_rises_as_foretold_with_its_cross_terms() -> None:
     assert noise.forecast(gone, size) == pytest.approx(loss(mean * ~gone) - loss(mean), rel=1e-4)
 
 
+def test_the_forecast_of_a_compensated_cut_is_that_of_all_factors_that_move() -> None:
+    torch.manual_seed(0)
+    noise, matrix, size = DiracNoise(4, 0.2), torch.randn(6, 4), 50
+    hessian = matrix.T @ matrix
+    slope, gone = torch.randn(4), torch.tensor([True, False, False, False])
+    noise.curvature.update(Slopes(6**0.5 * matrix, 6**0.5 * matrix), size)
+    noise.curvature.variance.zero_()
+    mean, after = noise.mean().detach(), noise.compensated_mean(gone)
+    assert float(after[0]) == 0 and bool((after[1:] != mean[1:]).all())
+    moved = after - mean
+    best = -torch.linalg.solve(hessian[1:, 1:], hessian[1:, 0] * moved[0])
+    torch.testing.assert_close(moved[1:], best, rtol=1e-3, atol=1e-4)
+    expected = float(slope @ moved + moved @ hessian @ moved / 2)
+    assert noise.forecast(gone, size, slope, compensated=True) == pytest.approx(expected, rel=1e-4)
+    assert noise.forecast(gone, size, torch.zeros(4), compensated=True) < noise.forecast(gone, size, torch.zeros(4))
+
+
 def test_the_first_curvature_is_kept() -> None:
     noise = DiracNoise(2, 0.01)
     for number in range(FIRST + 2):

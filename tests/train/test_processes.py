@@ -41,7 +41,7 @@ def net(classes):
     return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(192, 24), nn.ReLU(), nn.Linear(24, classes))
 """
 """A network whose steps take less time than the processes need to agree on them."""
-RUNS = ("rbp", "rbp 3x", "sbp", "thinet 3x", "cp 3x", "taylor 3x")
+RUNS = ("rbp", "rbp 3x", "sbp", "thinet 3x", "cp 3x", "taylor 3x", "uniform 3x weights", "rbp 3x factors")
 STOPPED = """
 import os, signal, sys
 from rbprune.cli import main
@@ -93,8 +93,9 @@ engine, _ = precision.decide_engine(RuntimeSettings(accelerator="cpu"), nn.Conv2
 precision.SMALL_STEP = 1e9
 Stage.finish = watched  # at the end of a stage: when the next phase begins, all get the weights of the first process
 for name in names:
-    method, _, ratio = name.partition(" ")
+    method, ratio, way = (*name.split(), "", "")[:3]
     given = [*settings, f"prune.method={method}", *([f"prune.macs_ratio={ratio[:-1]}"] if ratio else [])]
+    given += [f"prune.compensate={way}"] if way else []
     start(load_recipe("demo", given), out / name, console=Console(quiet=True))
     (out / f"{name}-{dist.get_rank()}-of-{dist.get_world_size()}").write_text("\\n".join(seen))
 """

@@ -62,6 +62,15 @@ def test_recalibration_sees_its_own_epoch_and_counts_as_forward_passes_of_what_i
     assert not torch.equal(before[: result.channels["0"][1]], runner.model[1].running_mean)  # type: ignore[index, arg-type]
 
 
+def test_what_weights_are_fitted_to_counts_as_one_more_pass_of_the_network_before_its_cut() -> None:
+    runner, current, stream = begin({"prune": {"method": "l1", "macs_ratio": 1.5, "compensate": "weights"}})
+    finish(runner, current)
+    assert stream.asked == [mix(current.phase.salt, CALIBRATION)] * 2
+    assert len(stream.taken) == 2 * 3
+    share = runner.account.share()
+    assert runner.state.cost["prune"] == pytest.approx(3 / STEPS * FORWARD * (1 + share))
+
+
 @pytest.mark.parametrize(("observe", "seen"), [(2, 2), (20, STEPS)])
 def test_a_method_that_observes_gets_so_many_batches_at_the_cost_of_steps(observe: int, seen: int) -> None:
     tables = {"prune": {"method": "taylor", "macs_ratio": 1.5, "observe": observe}, "runtime": {"recalibrate": 0}}

@@ -13,6 +13,7 @@ from rbprune.graph import ChannelGraph
 from rbprune.graph.sites import Part
 from rbprune.methods.numerics import lasso, reconstruct
 from rbprune.methods.numerics.patches import at, patches, places
+from rbprune.methods.reader_weights import weight_columns, write_weights
 from rbprune.methods.settings import StageContext
 from rbprune.methods.thinet import ReconstructionStage
 from rbprune.methods.verdict import Verdict
@@ -75,21 +76,13 @@ class CPStage(ReconstructionStage):
             for handle in handles:
                 handle.remove()
 
-    def _columns(self, part: Part, layer: nn.Module) -> Tensor:
-        """For each channel of the site the places of its weights in a flattened filter: [channels, weights]."""
-        weight = layer.weight
-        assert isinstance(weight, Tensor)
-        kernel = weight[0, 0].numel()
-        first = self.graph.places(self.site, part) * kernel
-        return (first.unsqueeze(-1) + torch.arange(kernel)).flatten(1)
-
     def judge(self) -> dict[str, Verdict]:
         size = self.site.channels
         gram, cross = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
         for s in self.samples:
             layer = self.graph.module(s.part.owner)
             filters = layer.weight.detach().double().cpu().flatten(1)  # type: ignore[union-attr, operator]
-            columns, count = self._columns(s.part, layer), max(1, s.moments.count * len(filters))
+            columns, count = weight_columns(self.graph, self.site, s.part), max(1, s.moments.count * len(filters))
             products = s.moments.gram * (filters.T @ filters)
             gram += products[columns][:, :, columns].sum((1, 3)) / count
             others = self._others(s, columns)
@@ -114,17 +107,10 @@ class CPStage(ReconstructionStage):
         error = energy = 0.0
         for s in self.samples:
             layer = self.graph.module(s.part.owner)
-            own = self._columns(s.part, layer)
+            own = weight_columns(self.graph, self.site, s.part)
             used = torch.cat([own[kept].flatten(), self._others(s, own).nonzero().flatten()]).sort().values
             fitted, intercept = reconstruct.refit(s.moments, used)
-            weight = layer.weight
-            assert isinstance(weight, Tensor)
-            with torch.no_grad():
-                filters = weight.flatten(1).clone()  # in channels-last memory it would be a copy anyway
-                filters[:, used.to(weight.device)] = fitted.T.to(weight)
-                weight.copy_(filters.view(weight.shape))
-                if isinstance(layer.bias, Tensor) and s.bias is not None:
-                    layer.bias.copy_(s.bias + intercept.to(s.bias))
+            write_weights(layer, used, fitted.T, None if s.bias is None else s.bias + intercept.to(s.bias))
             part = s.moments.gram[used][:, used]
             rebuilt = fitted.T @ part @ fitted
             error += s.energy - 2 * float((fitted * s.moments.cross[used]).sum()) + float(rebuilt.trace())

@@ -29,6 +29,11 @@ OVERHEAD = 1 / 3 / EVERY
 factors and not to the weights."""
 MOST_CROSS = 4096
 """Up to so many channels in a stage the products of all pairs of slopes are kept."""
+REACH = 0.5
+"""A factor that makes up for others changes by at most so much."""
+RIDGE, MOST_RIDGE = 1e-6, 1e6
+"""What is added to the diagonal of the curvature before a system with it is solved, as a part of its mean: at first,
+and when it is given up."""
 TOLERANCE = 0.05
 """How far the slopes of a softmax loss may be from summing to 0, as a part of their size; rounding explains that."""
 
@@ -76,6 +81,30 @@ class RunningCurvature(nn.Module):
         products = self.products
         total = (change.square() * self.running).sum() if products is None else change @ products @ change
         return max(0.0, float(total) / 2)
+
+    def compensated(self, change: Tensor, free: Tensor) -> Tensor:
+        """The given change d_G of some factors, with the one of the free factors S beside it that makes it cheapest.
+
+        d^T H d / 2 is least over d_S at d_S = -H_SS^-1 H_SG d_G; a single factor that goes from 1 to 0 then costs
+        1/2 / (H^-1)_cc in place of 1/2 H_cc (the optimal brain surgeon). To the diagonal of H_SS is added its standard
+        error, and more where a factor would change by more than ``REACH``, beyond which the loss is not quadratic.
+        Without any update, or without the cross terms, nothing else changes.
+        """
+        found = change.masked_fill(free, 0)
+        if self.products is None or not self.updates or not bool(free.any()):
+            return found
+        products = self.products.cpu().double()
+        free, products = free.cpu(), (products + products.T) / 2
+        part = products[free][:, free] + torch.diag(self.standard_error().cpu().double()[free])
+        pull = (products[free] @ found.cpu().double()).unsqueeze(1)
+        scale, more = float(part.diagonal().mean()), RIDGE
+        while more < MOST_RIDGE and scale > 0:
+            factor, failed = torch.linalg.cholesky_ex(part + more * scale * torch.eye(len(part), dtype=part.dtype))
+            moved = -torch.cholesky_solve(pull, factor).flatten()
+            if not int(failed) and float(moved.abs().max()) <= REACH:
+                return found.masked_scatter(free.to(found.device), moved.to(found))
+            more *= 4
+        return found
 
     def standard_error(self) -> Tensor:
         """The error of ``value`` that the choice of examples and directions leaves; infinite before any update."""

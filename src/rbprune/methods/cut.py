@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.graph import ChannelGraph
+from rbprune.methods.compensation import Compensation
 from rbprune.methods.loss_check import LossCheck
 from rbprune.methods.recalibrate import recalibrate
 
@@ -74,6 +75,8 @@ class Proposal:
     forecast: Forecast = UNKNOWN
     prepare: Callable[[dict[str, Tensor]], None] | None = None
     """Changes the weights of what stays, knowing what goes."""
+    compensation: Compensation | None = None
+    """Gives what the removed channels carried to those that stay, where the user asked for it."""
 
     def channels(self) -> dict[str, list[int]]:
         """The numbers of the channels that go, as the graph wants them."""
@@ -82,6 +85,13 @@ class Proposal:
     def size(self) -> int:
         """How many channels go."""
         return sum(int(mask.sum()) for mask in self.gone.values())
+
+    def fold(self, graph: ChannelGraph) -> None:
+        """Multiply the factors into the weights and, where channels go, make up for them."""
+        for name, factor in self.factors.items():
+            graph.scale(graph[name], factor)
+        if self.compensation is not None and self.size():
+            self.compensation(self.gone)
 
     def first(self, number: int) -> Proposal:
         """The same with only so many channels, those of the highest rank."""
@@ -142,7 +152,8 @@ class Transaction:
             load_network_state(self.model, before_stage.state)
             start = self.try_out(Proposal({}, {}, {}))
             if float(start.mean()) < float(before.mean()):
-                base, before = Proposal(wanted.gone, {}, before_stage.ranks), start
+                renewed = None if wanted.compensation is None else wanted.compensation.for_other_weights()
+                base, before = Proposal(wanted.gone, {}, before_stage.ranks, compensation=renewed), start
             else:
                 load_network_state(self.model, saved)
         made = self._affordable(base, float(before.mean()))
@@ -167,8 +178,7 @@ class Transaction:
 
     @contextmanager
     def _cut(self, proposal: Proposal) -> Iterator[None]:
-        for name, factor in proposal.factors.items():
-            self.graph.scale(self.graph[name], factor)
+        proposal.fold(self.graph)
         if proposal.prepare is not None and proposal.size():
             proposal.prepare(proposal.gone)
         with self.graph.mask(proposal.channels()):
@@ -196,8 +206,7 @@ def cut_unmeasured(
     graph: ChannelGraph, proposal: Proposal, batches: Iterable[Any], optimizer: torch.optim.Optimizer | None
 ) -> CutReport:
     """Fold, remove and recalibrate, where there is nothing to measure the cut by."""
-    for name, factor in proposal.factors.items():
-        graph.scale(graph[name], factor)
+    proposal.fold(graph)
     if proposal.prepare is not None:
         proposal.prepare(proposal.gone)
     graph.remove(proposal.channels(), optimizer=optimizer)

@@ -99,6 +99,7 @@ class DDSBlocksStage(_Sparse):
 
     diagnostic = "minus lambda"
     cuts_itself = True
+    refits = True
 
     def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
         super().__init__(graph, names, context, remember=remember)

@@ -94,15 +94,23 @@ class DiracNoise(ChannelFactor):
         width = NormalDist().inv_cdf((1 + confidence) / 2)
         return (self.curvature.value() - curvature).abs() <= width * self.curvature.standard_error()
 
-    def forecast(self, gone: Tensor, dataset_size: int, slope: Tensor | None = None) -> float:
-        """By how many nats per example the loss will rise when the mean m of theta goes to 0 where a channel goes.
+    def compensated_mean(self, gone: Tensor) -> Tensor:
+        """The mean of theta with 0 where a channel goes, and the others moved so that the curvature is paid least."""
+        now = self.mean().detach()
+        return now + self.curvature.compensated(-now * gone, ~gone)
+
+    def forecast(
+        self, gone: Tensor, dataset_size: int, slope: Tensor | None = None, *, compensated: bool = False
+    ) -> float:
+        """By how many nats per example the loss will rise when the mean m of theta goes to 0 where a channel goes; with
+        ``compensated``, when the others move to ``compensated_mean``.
 
         With a slope g of the loss at a centre c, and its curvature H, the loss at theta is a constant and
         g^T (theta - c) + (theta - c)^T H (theta - c) / 2; the rise is its difference between the two thetas. ``slope``
         is that in nats per example at m itself; without it, the running mean of what training has shown is taken.
         """
         now = self.mean().detach()
-        after = now * ~gone
+        after = self.compensated_mean(gone) if compensated else now * ~gone
         centre, slope = (self.centre, self.slope / self.loss_per_nat) if slope is None else (now, slope)
         second = self.curvature.cost(after - centre) - self.curvature.cost(now - centre)
         return float(slope @ (after - now)) + second / dataset_size

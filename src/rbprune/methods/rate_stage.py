@@ -33,6 +33,12 @@ class RateStage(GateStage):
         self.fixed_point = settings.rates != "adam"
         if self.fixed_point and (settings.noise or self.per) == "batch":
             raise ConfigError("prune.rates='fixed-point' looks at single examples: it needs prune.noise='example'")
+        channels = sum(graph[name].channels for name in names)
+        if settings.compensate == "factors" and channels > curvature.MOST_CROSS:
+            raise ConfigError(
+                f"prune.compensate='factors' needs the curvature between all channels of a stage, which is kept for at "
+                f"most {curvature.MOST_CROSS:,}, and this stage has {channels:,}; set it to 'weights'"
+            )
         super().__init__(graph, names, context, remember=remember)
         self.kl_weight = settings.options.get("kl_weight", 1.0)
         self.step_size = settings.step_size
@@ -69,6 +75,10 @@ class RateStage(GateStage):
     def step_overhead(cls, settings: PruningSettings) -> float:
         """What the curvature takes; twice as much where only the loss's second derivative is known ("auto")."""
         return {"adam": 0.0, "fixed-point": curvature.OVERHEAD, "auto": 2 * curvature.OVERHEAD}[settings.rates]
+
+    @classmethod
+    def knows_curvature(cls, settings: PruningSettings) -> bool:
+        return settings.rates != "adam"
 
     def make_factors(self, channels: int) -> DiracNoise:
         return DiracNoise(channels, self.settings.rate_init)
@@ -175,9 +185,11 @@ class RateStage(GateStage):
 
     def _give_up_fixed_point(self, why: str) -> None:
         what = f"{why}, so that its curvature is not known"
-        if self.settings.rates == "fixed-point" or self.search is not None:
+        by_factors = self.settings.compensate == "factors"
+        if self.settings.rates == "fixed-point" or self.search is not None or by_factors:
             self.abandon()
             ratio = "" if self.search is None else "leave out the ratio and "
+            ratio += "set prune.compensate='none' and " if by_factors else ""
             raise ConfigError(f"{what}, and rates by their fixed point need it; {ratio}set rates='adam'")
         self.fixed_point = False
         self.tell(f"{what}: the rates are found by Adam; say rates='adam' to choose that yourself")

@@ -111,10 +111,15 @@ class DiracStage(RateStage):
             return UNKNOWN
         mask = torch.cat([gone[name].to(self.factors.rate.device) for name in self.names])
         size, check = self.context.dataset_size, self.context.check
+        moves = self.settings.compensate == "factors"
         if check is None:
-            return Forecast(self.factors.forecast(mask, size))
+            return Forecast(self.factors.forecast(mask, size, compensated=moves))
         slope, before = check.slope(self.graph.model, self.factors.rate)  # in evaluation theta is its mean, 1 - r
-        return Forecast(self.factors.forecast(mask, size, -slope), before, passes=2)
+        return Forecast(self.factors.forecast(mask, size, -slope, compensated=moves), before, passes=2)
+
+    def compensating_factors(self, gone: dict[str, Tensor]) -> dict[str, Tensor]:
+        mask = torch.cat([gone[name].to(self.factors.rate.device) for name in self.names])
+        return self.split(self.factors.compensated_mean(mask) / self.factors.mean().detach())
 
     def first_ranks(self) -> dict[str, Tensor]:
         if not self.fixed_point or not self.factors.curvature.updates:

@@ -58,6 +58,9 @@ class PruningSettings(Section):
     """Cut until the parameters are so many times fewer."""
     least: float = Field(0.1, ge=0, le=1)
     """The share of its channels that every layer keeps when a ratio decides; at least one channel stays."""
+    compensate: Literal["none", "factors", "weights"] = "none"
+    """How what a removed channel carried is given to those that stay: by new factors on them from the curvature over
+    all factors (rbp, rrbp, ibp), or by a least-squares fit of the weights that read them."""
     downsampling: bool = False
     """rrbp: also prune the blocks whose shortcut is not the identity (the paper leaves them alone)."""
     sums: bool | None = None

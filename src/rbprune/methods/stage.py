@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from rbprune.errors import LoopError
 from rbprune.graph import ChannelGraph, Site
 from rbprune.methods.cost_target import cut_to_target
-from rbprune.methods.cut import UNKNOWN, Forecast, Proposal, StageStart, Transaction, cut_unmeasured, network_state
+from rbprune.methods.cut import UNKNOWN, Forecast, network_state
 from rbprune.methods.ending import STAGE_STEPS, Batch, stage_batches
 from rbprune.methods.loop_watch import LoopWatch
 from rbprune.methods.settings import PruningSettings, StageContext
+from rbprune.methods.stage_cut import check_compensation, cut_stage
 from rbprune.methods.verdict import StageResult, Verdict
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import evaluating
@@ -48,9 +49,12 @@ class Stage:
     """Whether ``observe`` compares with the network as it was before any cut."""
     infers_rates: ClassVar[bool] = False
     """Whether ``prune.rates`` concerns the method."""
+    refits: ClassVar[bool] = False
+    """Whether the method itself changes the weights of what stays, so that ``prune.compensate`` does not concern it."""
 
     def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
         self.graph, self.names, self.context, self.settings = graph, names, context, context.settings
+        check_compensation(type(self), context.settings)
         self.sites: list[Site] = [graph[name] for name in names]
         self.module: nn.Module | None = None
         """What is trained beside the network."""
@@ -132,6 +136,15 @@ class Stage:
     def before_cut(self, gone: dict[str, Tensor]) -> None:
         """Change the weights of what stays, knowing what goes."""
 
+    @classmethod
+    def knows_curvature(cls, settings: PruningSettings) -> bool:
+        """Whether there will be ``compensating_factors``, which follow from the curvature of the loss."""
+        return False
+
+    def compensating_factors(self, gone: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What the channels of each site are multiplied by beside their factors, to make up for what goes."""
+        raise NotImplementedError
+
     def detach(self) -> None:
         """Take everything off the model that the stage put on it."""
 
@@ -176,22 +189,7 @@ class Stage:
         if self.observes and not self._observed:
             self.observe_recent()
         undecided, (verdicts, gone) = self.undecided(), self.decide()
-        forecast = self.forecast(gone)
-        self.abandon(forget=False)
-        proposal = Proposal(
-            gone,
-            factors={name: verdict.factor for name, verdict in verdicts.items() if verdict.factor is not None},
-            ranks={name: verdict.ranking for name, verdict in verdicts.items()},
-            forecast=forecast,
-            prepare=self.before_cut if self._fills_in("before_cut") else None,
-        )
-        context, recent = self.context, self.loop.recent if batches is None else batches
-        if context.check is None:
-            report = cut_unmeasured(self.graph, proposal, recent, optimizer)
-        else:
-            start = None if self.start is None else StageStart(self.start, self.first_ranks() or proposal.ranks)
-            transaction = Transaction(self.graph, context.check, limit=context.limit, allowed=context.allowed)
-            report = transaction.make(proposal, recent, start, optimizer)
+        report = cut_stage(self, verdicts, gone, self.loop.recent if batches is None else batches, optimizer)
         self.loop.recent.clear()
         channels = {name: (len(gone[name]), self.graph[name].channels) for name in self.names}
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
@@ -245,9 +243,9 @@ class Stage:
 
     def _check_loop(self) -> None:
         """Refuse to judge after a loop that left out what the judgement rests on."""
-        alone = self.trains_itself() and not self._fills_in("before_step", "after_step")
+        alone = self.trains_itself() and not self.fills_in("before_step", "after_step")
         missing = self.loop.left_out(
-            kl=self._kl_calls > 0 or not self._fills_in("penalty", "update_curvature"),
+            kl=self._kl_calls > 0 or not self.fills_in("penalty", "update_curvature"),
             steps=self._observed or alone,
             own_steps=self.trains_itself(),
         )
@@ -258,7 +256,7 @@ class Stage:
                 f"{', '.join(self.names)}: the loop left something out; {missing}"
             )
 
-    def _fills_in(self, *names: str) -> bool:
+    def fills_in(self, *names: str) -> bool:
         """Whether the method has one of these of its own."""
         return any(getattr(type(self), name) is not getattr(Stage, name) for name in names)
 

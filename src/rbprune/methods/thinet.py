@@ -28,6 +28,7 @@ class ReconstructionStage(Stage):
     observe_share = 1 / 3
     needs_ratio = True
     cuts_itself = True
+    refits = True
 
     def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
         super().__init__(graph, names, context, remember=remember)

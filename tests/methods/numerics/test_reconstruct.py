@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rbprune.errors import ConfigError
-from rbprune.methods.numerics.reconstruct import Moments, greedy, refit, rescale
+from rbprune.methods.numerics.reconstruct import Moments, greedy, refit, rescale, solve, take_over
 
 
 def contributions(samples: int = 40, channels: int = 7) -> Tensor:
@@ -133,3 +133,60 @@ def test_moments_do_not_depend_on_how_samples_are_batched() -> None:
     assert one.count == many.count == 40
     for name in ("gram", "cross", "x_sum", "y_sum"):
         torch.testing.assert_close(getattr(one, name), getattr(many, name))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_kept_weights_take_over_as_least_squares_would(intercept: bool) -> None:
+    torch.manual_seed(0)
+    x = contributions(60, 7) + 1
+    weight, kept = torch.randn(3, 7, dtype=torch.float64), torch.tensor([0, 2, 3, 6])
+    moments = Moments(7, 0)
+    for part in x.split(20):
+        moments.add(part, part[:, :0])
+    change, shift = take_over(moments, weight, kept, ridge=0.0, intercept=intercept)
+    ones = torch.ones(60, int(intercept), dtype=torch.float64)
+    design = torch.cat([x[:, kept], ones], 1)
+    best = torch.linalg.lstsq(design, x @ weight.T).solution
+    torch.testing.assert_close(weight[:, kept].T + change, best[:4])
+    torch.testing.assert_close(shift, best[4] if intercept else torch.zeros(3, dtype=torch.float64))
+
+
+def test_a_ridge_draws_towards_the_weights_that_were_there() -> None:
+    torch.manual_seed(0)
+    x, weight, kept = contributions(60, 5), torch.randn(2, 5, dtype=torch.float64), torch.tensor([0, 1, 4])
+    moments = Moments(5, 0)
+    moments.add(x, x[:, :0])
+    sizes = []
+    for ridge in (1e-9, 0.1, 1e9):
+        change, _ = take_over(moments, weight, kept, ridge=ridge, intercept=False)
+        squares = (x[:, kept] ** 2).sum(0)
+        by_hand = x[:, kept].T @ x[:, kept] + ridge * torch.diag(squares)
+        torch.testing.assert_close(by_hand @ change, x[:, kept].T @ x[:, [2, 3]] @ weight[:, [2, 3]].T)
+        sizes.append(float(change.norm()))
+    assert sizes[0] > sizes[1] > sizes[2] < 1e-8
+
+
+def test_an_input_that_is_always_0_takes_over_nothing() -> None:
+    x = torch.tensor([[1.0, 0.0, 2.0], [2.0, 0.0, 1.0]])
+    moments = Moments(3, 0)
+    moments.add(x, x[:, :0])
+    change, _ = take_over(moments, torch.ones(1, 3), torch.tensor([0, 1]), ridge=1e-3, intercept=False)
+    assert float(change[1]) == 0
+    right = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    assert solve(torch.eye(2, dtype=torch.float64), right, 1.0).tolist() == pytest.approx([0.5, 1.0])
+
+
+def test_a_constant_input_is_taken_over_by_the_intercept() -> None:
+    torch.manual_seed(0)
+    x = contributions(50, 4)
+    x[:, 1], x[:, 3] = 0.1, 1e3 + 0.1
+    weight, moments = torch.randn(2, 4, dtype=torch.float64), Moments(4, 0)
+    moments.add(x, x[:, :0])
+    change, shift = take_over(moments, weight, torch.tensor([0, 1, 2]), ridge=1e-3, intercept=True)
+    assert float(change.abs().max()) < 1e-9, "inputs that vary say nothing about one that does not"
+    torch.testing.assert_close(shift, weight[:, 3] * (1e3 + 0.1))
+
+
+def test_taking_over_needs_samples() -> None:
+    with pytest.raises(ConfigError, match="take_over needs samples, but none were added"):
+        take_over(Moments(2, 0), torch.ones(1, 2), torch.tensor([0]), ridge=0.0, intercept=True)

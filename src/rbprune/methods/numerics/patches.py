@@ -19,15 +19,23 @@ Seen = Callable[[nn.Module, Tensor, Tensor], None]
 
 
 def check_layer(layer: nn.Module, name: str) -> None:
-    """Only plain convolutions and linear layers can be rebuilt from patches."""
-    plain = isinstance(layer, nn.Linear) or (
-        isinstance(layer, _ConvNd) and not isinstance(layer, _ConvTransposeNd) and layer.groups == 1
-    )
-    if not plain or (isinstance(layer, _ConvNd) and (layer.padding_mode != "zeros" or isinstance(layer.padding, str))):
+    """Refuse what cannot be rebuilt from patches: all but plain convolutions and linear layers."""
+    if not is_plain(layer):
         raise UnprunableError(
             f"the output of {name!r} ({type(layer).__name__}) cannot be rebuilt from patches of its input; keep what "
             "it reads with prune.keep, or take another method"
         )
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Whether a layer gives its weights times patches of its input: a linear layer, or a convolution of one group with
+    any stride, dilation and padding, whose class does not change how it is computed."""
+    if isinstance(layer, nn.Linear):
+        return type(layer).forward is nn.Linear.forward
+    if not isinstance(layer, _ConvNd) or isinstance(layer, _ConvTransposeNd) or layer.groups != 1:
+        return False
+    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    return any(type(layer).forward is k.forward and type(layer)._conv_forward is k._conv_forward for k in kinds)
 
 
 def places(layer: nn.Module, output: Tensor) -> list[tuple[int, ...]]:
@@ -48,8 +56,8 @@ def patches(layer: nn.Module, x: Tensor, where: list[tuple[int, ...]]) -> Tensor
     if isinstance(layer, nn.Linear):
         return x.unsqueeze(-1)
     assert isinstance(layer, _ConvNd)
-    sides: list[Any] = [side for padding in reversed(layer.padding) for side in (padding, padding)]
-    padded = F.pad(x, sides)
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    padded = F.pad(x, layer._reversed_padding_repeated_twice, mode)
     found = []
     for place in where:
         window: list[Any] = [slice(None), slice(None)]

@@ -18,6 +18,9 @@ from torch import Tensor
 
 from rbprune.errors import ConfigError
 
+CONSTANT = 1e-10
+"""An input whose variance is a smaller part of its mean square is constant: what is left of it is rounding."""
+
 
 @dataclass
 class Moments:
@@ -99,14 +102,50 @@ def refit(moments: Moments, kept: Tensor) -> tuple[Tensor, Tensor]:
     return weight, y_mean - x_mean @ weight
 
 
-def solve(gram: Tensor, right: Tensor) -> Tensor:
+def take_over(
+    moments: Moments, weight: Tensor, kept: Tensor, *, ridge: float, intercept: bool
+) -> tuple[Tensor, Tensor]:
+    """By how much the weights of the kept inputs must change so that they give what all inputs gave.
+
+    For a layer y = W x with filters W (q x p) it is the change D of W_S that minimises E||W_G x_G - D x_S||^2, plus
+    ``ridge`` times the mean square of each kept input times its part of D: without samples nothing changes. Returns D
+    as (kept x q), and what the layer's bias gains; that is 0 without ``intercept``.
+
+    >>> moments = Moments(2, 0)
+    >>> x = torch.tensor([[1.0, 2.0], [2.0, 4.0]])  # the second input is twice the first
+    >>> moments.add(x, x[:, :0])
+    >>> change, _ = take_over(moments, torch.tensor([[3.0, 5.0]]), torch.tensor([0]), ridge=0.0, intercept=False)
+    >>> round(float(change), 6)
+    10.0
+    """
+    if not moments.count:
+        raise ConfigError("take_over needs samples, but none were added to these Moments; call add first")
+    gone = torch.ones(moments.inputs, dtype=torch.bool)
+    gone[kept] = False
+    lost = weight.double()[:, gone].T
+    gram, mean = moments.gram, moments.x_sum / moments.count
+    if intercept:
+        varies = gram.diagonal() - moments.count * mean.square() > CONSTANT * gram.diagonal()
+        gram = (gram - moments.count * torch.outer(mean, mean)) * torch.outer(varies, varies)
+    change = solve(gram[kept][:, kept], gram[kept][:, gone] @ lost, ridge)
+    shift = mean[gone] @ lost - mean[kept] @ change
+    return change, shift if intercept else torch.zeros_like(shift)
+
+
+def solve(gram: Tensor, right: Tensor, ridge: float = 0.0) -> Tensor:
     """A least-squares solution of G w = right for a symmetric, possibly singular, G; right has one or more columns.
 
     Of several solutions it is the one of least norm after scaling the diagonal of G to 1. The scaling also keeps the
-    cut of small eigenvalues from taking channels for noise that are merely small.
+    cut of small eigenvalues from taking channels for noise that are merely small. A ``ridge`` is added to that diagonal
+    of 1, so that there is only one solution.
     """
     diagonal = gram.diagonal().clamp(min=0)
     unit = torch.where(diagonal > 0, diagonal, 1).rsqrt()
+    if ridge:
+        scaled = gram * torch.outer(unit, unit) + ridge * torch.eye(len(gram), dtype=gram.dtype)
+        columns = right if right.dim() > 1 else right.unsqueeze(1)
+        found = torch.cholesky_solve(unit.unsqueeze(1) * columns, torch.linalg.cholesky(scaled))
+        return (unit.unsqueeze(1) * found).view_as(right)
     inverse = torch.linalg.pinv(gram * torch.outer(unit, unit), rtol=len(gram) * 1e-12, hermitian=True)
     return torch.diag(unit) @ inverse @ (torch.diag(unit) @ right)
 
