@@ -80,7 +80,16 @@ def test_readers_that_see_other_numbers_of_examples_cannot_share_a_factor_and_ar
         stage = stage_of(model, [name], x, noise=noise)
         assert model(x).shape == (3, 2)
         assert model(torch.randn(5, 2, 3)).shape == (5, 2), "another batch is another pass"
+        model.a(torch.randn(7, 4))  # and a part that is called by itself belongs to none
         stage.abandon()
+
+
+def test_a_reader_that_is_kept_in_evaluation_has_the_mean_beside_others_with_noise() -> None:
+    model, x = Frames(), torch.randn(3, 1, 3)
+    stage = stage_of(model, ["stem"], x)
+    model.a.eval()
+    assert model(x).shape == (3, 2)
+    stage.abandon()
 
 
 def test_noise_works_on_every_site_of_a_concatenation() -> None:

@@ -50,9 +50,10 @@ class Gates:
         self.scratch: dict[Any, Tensor] = {}
         """Memory that the backward pass uses again and again, by shape."""
         self._drawn: dict[int, dict[str, Tensor] | None] = {}
-        self._examples: dict[str, int] = {}
-        """How many examples the readers of each site have seen in this pass."""
+        self._examples: dict[str, int] | None = None
+        """In a pass of the whole model: how many examples the readers of each site have seen."""
         self._handles = [graph.model.register_forward_pre_hook(self._forget)]
+        self._handles.append(graph.model.register_forward_hook(self._end_pass, always_call=True))
         for site in sites:
             for part in site.parts:
                 if part.role == "in":
@@ -71,13 +72,19 @@ class Gates:
     def _forget(self, module: nn.Module, args: Any) -> None:
         self._drawn, self._examples = {}, {}
 
+    def _end_pass(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._examples = None
+
     def theta(self, site: str, batch: int, training: bool) -> Tensor | None:
         """Factors for the channels of a site: [batch or 1, channels]; None: all 1."""
         training = training or self.always
         rows = 0 if not training else batch if self.per == "example" else 1
-        if rows and self._examples.setdefault(site, rows) != rows:
+        seen = rows
+        if rows and self._examples is not None:  # a reader in evaluation has the mean, and asks for no rows
+            seen = self._examples.setdefault(site, rows)
+        if seen != rows:
             raise UnprunableError(
-                f"the layers that read the channels of {site!r} see {self._examples[site]} and {rows} examples in one "
+                f"the layers that read the channels of {site!r} see {seen} and {rows} examples in one "
                 "pass, so they cannot share one factor per example; set prune.noise='batch' (for methods with noise), "
                 "or leave the site alone by prune.keep or prune.only"
             )
