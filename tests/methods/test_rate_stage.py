@@ -109,7 +109,7 @@ def test_the_weight_of_the_divergence_is_a_price(rates: str) -> None:
 def test_what_the_curvature_takes_of_a_step_follows_from_the_way_to_the_rates() -> None:
     """A backward pass to the factors is a third of a step at most, in every fifth one; any loss needs two of them."""
     shares = [DiracStage.step_overhead(PruningSettings(rates=rates)) for rates in ("adam", "fixed-point", "auto")]
-    assert shares == pytest.approx([0, 1 / 15, 2 / 15])
+    assert shares == pytest.approx([0, 1 / 30, 2 / 30])
 
 
 def watch_outputs(model: nn.Module) -> list[Tensor]:
