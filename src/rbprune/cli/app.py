@@ -7,6 +7,7 @@ import sys
 from cyclopts import App
 from rich.console import Console
 
+from rbprune.cli.calibrate import calibrate_command
 from rbprune.cli.compare import compare
 from rbprune.cli.count import count
 from rbprune.cli.demo import demo
@@ -25,6 +26,7 @@ from rbprune.utils.processes import is_main
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
 for verb in (demo, train, prune, resume, compare, reproduce, inspect, count, time, shard):
     app.command(verb)
+app.command(calibrate_command, name="calibrate")
 
 
 def main(arguments: list[str] | None = None) -> None:

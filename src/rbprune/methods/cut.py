@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from rbprune.graph import ChannelGraph
 from rbprune.methods.loss_check import LossCheck
 from rbprune.methods.recalibrate import recalibrate
+from rbprune.methods.rounding import spare_to_step
 
 FAR = 3.0
 """A cut that costs more than so many times its forecast is not understood."""
@@ -74,6 +75,8 @@ class Proposal:
     forecast: Forecast = UNKNOWN
     prepare: Callable[[dict[str, Tensor]], None] | None = None
     """Changes the weights of what stays, knowing what goes."""
+    step: int = 1
+    """Every site keeps a multiple of so many channels, or all of them."""
 
     def channels(self) -> dict[str, list[int]]:
         """The numbers of the channels that go, as the graph wants them."""
@@ -84,7 +87,7 @@ class Proposal:
         return sum(int(mask.sum()) for mask in self.gone.values())
 
     def first(self, number: int) -> Proposal:
-        """The same with only so many channels, those of the highest rank."""
+        """The same with only so many channels, those of the highest rank; fewer where widths have a ``step``."""
         if not self.gone:
             return self
         flat = torch.cat([self.gone[name].cpu() for name in self.gone])
@@ -93,7 +96,8 @@ class Proposal:
         chosen = torch.zeros_like(flat)
         chosen[order[:number]] = True
         parts = chosen.split([len(mask) for mask in self.gone.values()])
-        return replace(self, gone=dict(zip(self.gone, parts, strict=True)), forecast=UNKNOWN)
+        gone = dict(zip(self.gone, parts, strict=True))
+        return replace(self, gone=spare_to_step(self.ranks, gone, self.step), forecast=UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class Transaction:
             load_network_state(self.model, before_stage.state)
             start = self.try_out(Proposal({}, {}, {}))
             if float(start.mean()) < float(before.mean()):
-                base, before = Proposal(wanted.gone, {}, before_stage.ranks), start
+                base, before = Proposal(wanted.gone, {}, before_stage.ranks, step=wanted.step), start
             else:
                 load_network_state(self.model, saved)
         made = self._affordable(base, float(before.mean()))
