@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from rbprune.bayes.likelihood import Likelihood, Location, SecondDerivative, Softmax, likelihood_of
-from rbprune.errors import ConfigError, nearest
+from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, Plan, trace
 from rbprune.methods import PruningSettings, Stage, StageContext, find_method, schedule_sites
 from rbprune.methods.cost_target import equal_shares
 from rbprune.methods.curvature import check_outputs
+from rbprune.methods.latency import use_latency
 from rbprune.methods.loss_check import LossCheck
 from rbprune.methods.price import ChannelPrices, DefaultPrice
 from rbprune.methods.registry import Method
@@ -92,8 +93,9 @@ class Pruner:
         settings = PruningSettings(**changes) if settings is None else settings.changed(**changes)
         self.model = model
         self.method = find_method(settings.method)
-        _check_options(self.method, settings.options)
+        self.method.check_options(settings.options)
         self.graph: ChannelGraph = trace(model, example_inputs, keep=settings.keep)
+        settings = use_latency(self.graph, settings)
         self.stages: list[list[str]] = schedule_sites(self.graph, settings)
         """The sites of each stage, by name."""
         self.likelihood: Likelihood | None = None if loss_fn is None else likelihood_of(loss_fn)
@@ -199,7 +201,7 @@ class Pruner:
                 raise ConfigError(f"method {self.method.name!r} must be told how much to cut: set prune.macs_ratio=2")
             return None, (), {}
         cost, times = ratio
-        target = Target(cost, cost.total(self.graph) / times)
+        target = Target(cost, cost.total(self.graph) / times, self.settings.channel_step)
         finds_way = len(self.stages) == 1 or stage.can_target(self.settings)
         if not finds_way and not stage.needs_ratio:
             raise ConfigError(
@@ -288,13 +290,3 @@ def _decided(
             rates = "fixed-point"
     decided = settings.model_copy(update={"rates": rates})
     return decided if rates == "auto" else decided.model_copy(update={"rate_lr": decided.step_size})
-
-
-def _check_options(method: Method, options: Mapping[str, float]) -> None:
-    known = method.stage.options
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        has = f"it has: {', '.join(known)}" if known else "it has none"
-        raise ConfigError(
-            f"prune.options.{unknown[0]} is no option of {method.name!r}{nearest(unknown[0], known)}; {has}"
-        )

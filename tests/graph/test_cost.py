@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rbprune import models, trace
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
-from rbprune.graph.cost import COSTS, MACS, PARAMS, CountedCost, amount, find_cost
+from rbprune.graph.cost import COSTS, LATENCY, MACS, PARAMS, CountedCost, amount, find_cost, known_costs
 from rbprune.measure.count import count_kept
 from tests.graph.operations import Net, conv
 
@@ -140,11 +140,20 @@ def test_a_cost_of_ones_own_answers_the_same_questions() -> None:
 
 
 def test_costs_are_found_by_name() -> None:
-    assert {name: find_cost(name) for name in COSTS} == {"macs": MACS, "params": PARAMS}
-    with pytest.raises(ConfigError, match="unknown cost 'param'; did you mean 'params'.; known are macs, params"):
+    assert {name: find_cost(name) for name in COSTS} == {"macs": MACS, "params": PARAMS, "latency": LATENCY}
+    with pytest.raises(ConfigError, match="unknown cost 'param'; did you mean 'params'.; known are macs, params, lat"):
         find_cost("param")
 
 
 def test_an_amount_has_its_unit() -> None:
     assert amount(PARAMS, 430_500) == "0.43 M parameters"
     assert amount(MACS, 2_293_000.0) == "2.29 M MACs"
+    assert (amount(LATENCY, 853.2), amount(LATENCY, 12_345.0)) == ("853 us", "12.3 ms")
+
+
+def test_latency_is_a_cost_only_where_there_is_a_table() -> None:
+    graph, _ = traced("lenet5")
+    assert list(known_costs(graph)) == ["macs", "params"]
+    for ask in (LATENCY.total, lambda graph: LATENCY.without(graph, {})):
+        with pytest.raises(ConfigError, match=r"no table of it: write one with `rbprune calibrate MODEL --out"):
+            ask(graph)

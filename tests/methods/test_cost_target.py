@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
 import torch
+from torch import nn
 
 from rbprune import models, trace
 from rbprune.errors import ConfigError
-from rbprune.graph.cost import MACS
-from rbprune.methods.cost_target import cut_to_target, equal_shares
+from rbprune.graph.cost import MACS, PARAMS, Cost
+from rbprune.methods.cost_target import NEARLY, _Ranking, cut_to_target, equal_shares
 from rbprune.methods.settings import Target
 from tests.networks import tiny_cnn
 
@@ -25,19 +27,61 @@ def test_macs_without_channels_are_those_that_are_left(name: str) -> None:
 
 
 def test_as_few_channels_go_as_the_target_needs() -> None:
+    """Along the ranking, but that channels stay which fit beside a dear one that does not: no kept channel of another
+    site need be below the lowest that went, only those of its own."""
     graph = trace(tiny_cnn(12), torch.zeros(1, 1, 8, 8))
     torch.manual_seed(0)
     values = {site.name: torch.rand(site.channels) for site in graph.sites}
     target = graph.macs() / 2
-    gone = cut_to_target(graph, values, Target(MACS, target), least=0)
-    lowest_gone = min(float(values[name][mask].min()) for name, mask in gone.items() if mask.any())
-    for name, mask in gone.items():
+    ranking = _Ranking(graph, values, Target(MACS, target), least=0)
+    along = ranking.cut(ranking.needed())
+    lowest_gone = min(float(values[name][mask].min()) for name, mask in along.items() if mask.any())
+    for name, mask in along.items():
         kept = values[name][~mask]
         assert float(kept.max()) <= lowest_gone or len(kept) == 1
+    counts = {name: int(mask.sum()) for name, mask in along.items()}
+    last = next(name for name, mask in along.items() if mask.any() and float(values[name][mask].min()) == lowest_gone)
+    assert graph.macs_without({**counts, last: counts[last] - 1}) > target
+
+    gone = cut_to_target(graph, values, Target(MACS, target), least=0)
     counts = {name: int(mask.sum()) for name, mask in gone.items()}
     assert graph.macs_without(counts) <= target
-    last = next(name for name, mask in gone.items() if mask.any() and float(values[name][mask].min()) == lowest_gone)
-    assert graph.macs_without({**counts, last: counts[last] - 1}) > target
+    for name, mask in gone.items():
+        assert not (mask & ~along[name]).any(), "nothing goes that the ranking would keep"
+        assert not mask.any() or float(values[name][~mask].max()) <= float(values[name][mask].min())
+        if mask.any() and graph.macs_without(counts) < NEARLY * target:
+            assert graph.macs_without({**counts, name: counts[name] - 1}) > target, "all that fits is spared"
+
+
+def random_chain(seed: int) -> tuple[nn.Sequential, torch.Tensor]:
+    """A chain of convolutions of random widths and strides: dear channels in front, cheap ones behind, or wildly."""
+    draw = random.Random(seed)
+    width, layers, read = draw.choice([8, 12]), [], 3
+    for _ in range(draw.randint(3, 6)):
+        made = draw.randint(16, 96)
+        layers += [nn.Conv2d(read, made, draw.choice([1, 3, 5]), stride=draw.choice([1, 1, 2]), padding=2), nn.ReLU()]
+        read = made
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(read, 10)), torch.zeros(
+        1, 3, width, width
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("cost", [MACS, PARAMS], ids=["macs", "params"])
+def test_targets_are_met_within_one_percent_where_channels_are_small_enough(seed: int, cost: Cost) -> None:
+    model, x = random_chain(seed)
+    graph = trace(model, x)
+    torch.manual_seed(seed)
+    values = {site.name: torch.rand(site.channels) * random.Random(seed).uniform(0.5, 1) for site in graph.sites}
+    limit = cost.total(graph) / random.Random(seed).uniform(1.3, 4)
+    gone = cut_to_target(graph, values, Target(cost, limit), least=0.05)
+    counts = {name: int(mask.sum()) for name, mask in gone.items()}
+    left = cost.without(graph, counts)
+    graph.remove({name: mask.nonzero().flatten().tolist() for name, mask in gone.items()})
+    assert left == pytest.approx(cost.total(graph)) and left <= limit * (1 + 1e-9)
+    spared = [cost.without(graph, {}) + cost.per_channel(graph, graph[name]) for name, n in counts.items() if n]
+    smallest = min(spared) - left
+    assert left >= 0.99 * limit or left + smallest > limit
 
 
 @pytest.mark.parametrize(("least", "left"), [(0.0, 1), (0.1, 2), (0.25, 3), (0.3, 4)])
@@ -47,7 +91,8 @@ def test_a_cheap_layer_keeps_its_least_share_however_low_it_ranks(least: float, 
     torch.manual_seed(0)
     values = {site.name: torch.rand(site.channels) + (site.name == cheap) for site in graph.sites}
     target = 0.999 * graph.macs_without({cheap: 12 - left})
-    gone = cut_to_target(graph, values, Target(MACS, target), least=least)
+    ranking = _Ranking(graph, values, Target(MACS, target), least)
+    gone = ranking.cut(ranking.needed())  # before what still fits is spared again, which may be of the cheap layer
     kept = values[cheap][~gone[cheap]]
     assert len(kept) == left and torch.equal(kept.sort().values, values[cheap].sort().values[:left])
     assert any(mask.any() for name, mask in gone.items() if name != cheap)

@@ -22,6 +22,7 @@ VERBS = {
     "reproduce": "Make a table or figure of the paper anew and print it beside the paper's own figures.",
     "inspect": "Show which channels of a network can be removed, together with what, and what they cost.",
     "count": "Count multiply-accumulates and weights, of the whole network or with only some channels kept.",
+    "calibrate": "Measure what the layers of a network take on this device at many widths: latency as a cost.",
     "time": "Time a network against its pruned self, in turns in one run: milliseconds, and their ratio.",
     "shard": 'Pack a folder of images into shuffled WebDataset shards, for data.name = "shards".',
 }

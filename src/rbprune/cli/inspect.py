@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rbprune.cli.options import Input, Json, traced
 from rbprune.graph import ChannelGraph
-from rbprune.graph.cost import COSTS, MACS, Cost, find_cost
+from rbprune.graph.cost import COSTS, MACS, Cost, find_cost, known_costs
 from rbprune.logging.cost_totals import quantity
 
 
@@ -51,17 +51,17 @@ def _as_dict(graph: ChannelGraph) -> dict[str, Any]:
             "residual": site.residual,
             "block": site.block,
             "downsample": site.downsample,
-            **{f"{name}_per_channel": cost.per_channel(graph, site) for name, cost in COSTS.items()},
+            **{f"{name}_per_channel": cost.per_channel(graph, site) for name, cost in known_costs(graph).items()},
         }
         for site in graph.sites
     ]
     frozen = {name: str(reason) for name, reason in graph.frozen.items()}
-    return {**{name: cost.total(graph) for name, cost in COSTS.items()}, "sites": sites, "frozen": frozen}
+    return {**{name: cost.total(graph) for name, cost in known_costs(graph).items()}, "sites": sites, "frozen": frozen}
 
 
 def _table(graph: ChannelGraph, model: str, cost: Cost) -> Table:
     """The sites with what one channel costs, and the share of the network's cost that all channels of a site have."""
-    totals = ", ".join(f"{quantity(each.total(graph))} {each.label}" for each in COSTS.values())
+    totals = ", ".join(f"{quantity(each.total(graph))} {each.label}" for each in known_costs(graph).values())
     table = Table(title=f"{model}: {totals}")
     for heading, justify in (("site", "left"), ("channels", "right"), ("consumers", "left"), ("residual", "left")):
         wrap = heading == "consumers"

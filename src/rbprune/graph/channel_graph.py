@@ -15,6 +15,7 @@ from rbprune.graph.cost import MACS, PARAMS, LayerCost
 from rbprune.graph.cutting.history import CutHistory, note_cuts, read_cuts, tensor_shapes
 from rbprune.graph.cutting.plan import Plan
 from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply
+from rbprune.graph.latency_table import LatencyTable
 from rbprune.graph.layer_table import set_width
 from rbprune.graph.reasons import Reason
 from rbprune.graph.sites import Axis, Part, Role, Site
@@ -46,6 +47,8 @@ class ChannelGraph:
         self._fixed = [LayerCost(name, kind, macs, params) for name, (macs, params, kind) in fixed.items()]
         self._modules = dict(model.named_modules(remove_duplicate=False))
         self._axes = {(axis.owner, axis.role): axis for axis in axes}
+        self.latency: LatencyTable | None = None
+        """What layers of the network take on some device, where it was measured (``LatencyTable.use``)."""
         self.earlier: CutHistory | None = read_cuts(model)
         """The cuts that the network had behind it when it was traced."""
         self._shapes: dict[str, list[int]] = {}
@@ -93,6 +96,11 @@ class ChannelGraph:
     def width(self, part: Part) -> int:
         """Positions that are left on the part's axis."""
         return len(self._alive[part.owner, part.role])
+
+    def axis_width(self, owner: str, role: Role) -> int | None:
+        """Positions that are left on an axis of a layer; None where it has no such axis."""
+        key = (owner, role)
+        return len(self._alive[key]) if key in self._alive else len(self._axes[key].ids) if key in self._axes else None
 
     def _check(self, site: Site, drop: Sequence[int]) -> list[int]:
         drop = sorted({int(c) for c in drop})

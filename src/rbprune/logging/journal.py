@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from rbprune.graph import ChannelGraph
-from rbprune.graph.cost import COSTS
+from rbprune.graph.cost import known_costs
 from rbprune.logging.console import stage_line
 from rbprune.logging.events import EventLog
 from rbprune.logging.progress import Progress
@@ -104,7 +104,7 @@ class Journal:
             method=settings.prune.method,
             seed=settings.seed,
             dataset_size=dataset_size,
-            **{name: cost.total(graph) for name, cost in COSTS.items()},
+            **{name: cost.total(graph) for name, cost in known_costs(graph).items()},
             sites={site.name: site.original for site in graph.sites},
             layers=[asdict(layer) for layer in graph.layers()],
         )
@@ -143,7 +143,7 @@ class Journal:
 
     def stage(self, record: StageRecord, result: StageResult, graph: ChannelGraph, dense: dict[str, float]) -> None:
         """A stage is over and its channels are gone; ``dense`` is what the dense network costs, by name of the cost."""
-        costs = {name: cost.total(graph) for name, cost in COSTS.items()}
+        costs = {name: cost.total(graph) for name, cost in known_costs(graph).items()}
         event = self.log.write(
             "stage",
             stage=record.stage,

@@ -92,7 +92,7 @@ def latency(
     first = storage[next(iter(storage))]
     timings: list[Timing] = []
     with ExitStack() as stack:
-        stack.enter_context(_threads(threads))
+        stack.enter_context(threads_set(threads))
         for module in networks.values():
             stack.enter_context(_borrowed(module, where, channels_last))
         found = machine(where)
@@ -138,7 +138,8 @@ def _clock(name: Clock) -> Callable[[], float]:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def threads_set(count: int | None) -> Iterator[None]:
+    """So many threads of torch inside, or as many as it uses anyway."""
     before = torch.get_num_threads()
     torch.set_num_threads(before if count is None else count)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,49 +12,30 @@ from torch import Tensor
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
 from rbprune.graph.cost import amount
+from rbprune.methods.rounding import allowed_widths, keep_lowest, round_site
 from rbprune.methods.settings import Target
+
+NEARLY = 0.995
+"""A network that has this part of its target left is not given any channels back."""
 
 
 def cut_to_target(graph: ChannelGraph, values: Mapping[str, Tensor], target: Target, least: float) -> dict[str, Tensor]:
     """Which channels go so that no more than the target is left: those of the highest values over all sites.
 
     As few as that needs. Every site keeps the share ``least`` of its channels, those of the lowest values, and at least
-    one: a ranking that knows nothing of cost would else empty a cheap layer before the cost has fallen.
+    one: a ranking that knows nothing of cost would else empty a cheap layer before the cost has fallen. Where the
+    target has a ``step`` above 1, every site keeps a multiple of it or all of its channels (``rounding``). Where the
+    last channel that went was a dear one, less than the target would be left: what still fits is spared again, the
+    lowest values first.
     """
-    cost, limit = target.cost, target.limit * (1 + 1e-9)  # what is just reached is reached
-    names = list(values)
-    sizes = [len(values[name]) for name in names]
-    flat = torch.cat([values[name].detach().cpu().double() for name in names])
-    spared = torch.cat([_lowest(values[name], least) for name in names])
-    ranked = flat.masked_fill(spared, -torch.inf).argsort(descending=True, stable=True)[: int((~spared).sum())]
-
-    def cut(number: int) -> dict[str, Tensor]:
-        """The ``number`` highest."""
-        gone = torch.zeros(len(flat), dtype=torch.bool)
-        gone[ranked[:number]] = True
-        return dict(zip(names, gone.split(sizes), strict=True))
-
-    def left(number: int) -> float:
-        return cost.without(graph, {name: int(gone.sum()) for name, gone in cut(number).items()})
-
-    if (reachable := left(len(ranked))) > limit:
-        ratio = math.floor(100 * cost.total(graph) / reachable) / 100
-        sums = any(site.residual == "sum" and site.name not in values for site in graph.sites)
-        raise ConfigError(
-            f"a network of {amount(cost, limit)} is out of reach: {reachable / 1e6:.3g} M ({ratio:g}x fewer) are "
-            f"left when every layer that may be cut keeps {least:.0%} of its channels, and at least one; ask for less "
-            f"(prune.{cost.name}_ratio) or let layers keep less (prune.least = {least:g})"
-            f"{', or let the residual sums lose channels too (prune.sums=true)' if sums else ''}"
-        )
-    low, high = 0, len(ranked)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if left(middle) <= limit else (middle + 1, high)
-    return cut(low)
+    ranking = _Ranking(graph, values, target, least)
+    return ranking.spare_what_fits(ranking.cut(ranking.needed()))
 
 
 def boundary(graph: ChannelGraph, values: Mapping[str, Tensor], target: Target, least: float) -> float:
     """The value above which channels go in ``cut_to_target``: that of the last one that goes, or the first that would.
+
+    Neither widths that hardware likes nor what still fits count here: both are matters of single channels.
 
     >>> import torch
     >>> from rbprune import trace
@@ -62,23 +44,98 @@ def boundary(graph: ChannelGraph, values: Mapping[str, Tensor], target: Target, 
     >>> boundary(graph, {"0": torch.tensor([0.125, 0.5, 0.375, 0.25])}, Target(MACS, 8), least=0.1)
     0.375
     """
-    gone = torch.cat(list(cut_to_target(graph, values, target, least).values()))
-    flat = torch.cat([value.detach().cpu().double() for value in values.values()])
-    return float(flat[gone].min() if bool(gone.any()) else flat.max())
+    ranking = _Ranking(graph, values, replace(target, step=1), least)
+    return ranking.bound(ranking.needed())
 
 
-def _lowest(values: Tensor, share: float) -> Tensor:
-    """Where the lowest values are, a ``share`` of them and at least one."""
-    number = max(1, math.ceil(len(values) * share - 1e-9))
-    lowest = torch.zeros(len(values), dtype=torch.bool)
-    lowest[values.detach().cpu().double().argsort(stable=True)[:number]] = True
-    return lowest
+class _Ranking:
+    """The channels of several sites in the order in which they go."""
+
+    def __init__(self, graph: ChannelGraph, values: Mapping[str, Tensor], target: Target, least: float) -> None:
+        self.graph, self.target, self.least, self.step = graph, target, least, target.step
+        self.limit = target.limit * (1 + 1e-9)  # what is just reached is reached
+        self.values = {name: value.detach().cpu().double() for name, value in values.items()}
+        spared = torch.cat([~keep_lowest(value, self.fewest(name)) for name, value in self.values.items()])
+        self.flat = torch.cat(list(self.values.values()))
+        ranked = self.flat.masked_fill(spared, -torch.inf).argsort(descending=True, stable=True)
+        self.ranked = ranked[: int((~spared).sum())]
+
+    def fewest(self, name: str) -> int:
+        """How many channels a site keeps at least."""
+        return max(1, math.ceil(len(self.values[name]) * self.least - 1e-9))
+
+    def cut(self, number: int) -> dict[str, Tensor]:
+        """The ``number`` highest go, at widths that are allowed."""
+        flat = torch.zeros(len(self.flat), dtype=torch.bool)
+        flat[self.ranked[:number]] = True
+        gone = dict(zip(self.values, flat.split([len(value) for value in self.values.values()]), strict=True))
+        if self.step == 1:
+            return gone
+        bound = self.bound(number)
+        return {
+            name: round_site(self.values[name], mask, self.step, least=self.fewest(name), bound=bound)
+            for name, mask in gone.items()
+        }
+
+    def bound(self, number: int) -> float:
+        """The value of the last channel that goes, or of the first that would."""
+        return float(self.flat[self.ranked[number - 1]] if number else self.flat.max())
+
+    def left(self, gone: Mapping[str, Tensor]) -> float:
+        """What is left of the cost."""
+        return self.target.cost.without(self.graph, {name: int(mask.sum()) for name, mask in gone.items()})
+
+    def needed(self) -> int:
+        """How many must go."""
+        cost, low, high = self.target.cost, 0, len(self.ranked)
+        if (reachable := self.left(self.cut(high))) > self.limit:
+            ratio = math.floor(100 * cost.total(self.graph) / reachable) / 100
+            rounded = "" if self.step == 1 else f", in multiples of {self.step} (prune.round_to)"
+            closed = any(site.residual == "sum" and site.name not in self.values for site in self.graph.sites)
+            sums = ", or let the residual sums lose channels too (prune.sums=true)" if closed else ""
+            raise ConfigError(
+                f"a network of {amount(cost, self.target.limit)} is out of reach: {cost.amount(reachable)} "
+                f"({ratio:g}x fewer) are left when every layer that may be cut keeps {self.least:.0%} of its channels, "
+                f"and at least one{rounded}; ask for less (prune.{cost.name}_ratio) or let layers keep less "
+                f"(prune.least = {self.least:g}){sums}"
+            )
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.left(self.cut(middle)) <= self.limit else (middle + 1, high)
+        return low
+
+    def spare_what_fits(self, gone: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Spare again the channels of the lowest values until the target is nearly what is left, where they still fit.
+
+        Where a site is too dear once it stays so: sparing channels of others only makes its own dearer.
+        """
+        gone = {name: mask.clone() for name, mask in gone.items()}
+        waiting = {name: found for name in gone if (found := self._next(name, gone[name])) is not None}
+        while waiting and self.left(gone) < NEARLY * self.target.limit:
+            name = min(waiting, key=lambda name: float(self.values[name][waiting[name]].mean()))
+            channels = waiting.pop(name)
+            gone[name][channels] = False
+            if self.left(gone) > self.limit:
+                gone[name][channels] = True
+            elif (found := self._next(name, gone[name])) is not None:
+                waiting[name] = found
+        return gone
+
+    def _next(self, name: str, gone: Tensor) -> Tensor | None:
+        """The channels that a site would be given back first: as many as make the next width that is allowed."""
+        kept = len(gone) - int(gone.sum())
+        wider = next((w for w in allowed_widths(len(gone), self.step) if w > kept), None)
+        if wider is None:
+            return None
+        places = gone.nonzero().flatten()
+        return places[self.values[name][places].argsort(stable=True)[: wider - kept]]
 
 
 def equal_shares(graph: ChannelGraph, names: list[str], target: Target, least: float) -> dict[str, float]:
     """The same share of the channels of each site, so large that no more than the target is left."""
     ranks = {name: rank_within_site(torch.arange(graph[name].channels)) for name in names}
-    return {name: float(gone.double().mean()) for name, gone in cut_to_target(graph, ranks, target, least).items()}
+    gone = cut_to_target(graph, ranks, target, least)
+    return {name: float(mask.double().mean()) for name, mask in gone.items()}
 
 
 def rank_within_site(values: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from rbprune.graph import ChannelGraph
 from rbprune.methods.compensation import Compensation
 from rbprune.methods.loss_check import LossCheck
 from rbprune.methods.recalibrate import recalibrate
+from rbprune.methods.rounding import spare_to_step
 
 FAR = 3.0
 """A cut that costs more than so many times its forecast is not understood."""
@@ -77,6 +78,8 @@ class Proposal:
     """Changes the weights of what stays, knowing what goes."""
     compensation: Compensation | None = None
     """Gives what the removed channels carried to those that stay, where the user asked for it."""
+    step: int = 1
+    """Every site keeps a multiple of so many channels, or all of them."""
 
     def channels(self) -> dict[str, list[int]]:
         """The numbers of the channels that go, as the graph wants them."""
@@ -94,7 +97,7 @@ class Proposal:
             self.compensation(self.gone)
 
     def first(self, number: int) -> Proposal:
-        """The same with only so many channels, those of the highest rank."""
+        """The same with only so many channels, those of the highest rank; fewer where widths have a ``step``."""
         if not self.gone:
             return self
         flat = torch.cat([self.gone[name].cpu() for name in self.gone])
@@ -103,7 +106,8 @@ class Proposal:
         chosen = torch.zeros_like(flat)
         chosen[order[:number]] = True
         parts = chosen.split([len(mask) for mask in self.gone.values()])
-        return replace(self, gone=dict(zip(self.gone, parts, strict=True)), forecast=UNKNOWN)
+        gone = dict(zip(self.gone, parts, strict=True))
+        return replace(self, gone=spare_to_step(self.ranks, gone, self.step), forecast=UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,10 @@ class Transaction:
             start = self.try_out(Proposal({}, {}, {}))
             if float(start.mean()) < float(before.mean()):
                 renewed = None if wanted.compensation is None else wanted.compensation.for_other_weights()
-                base, before = Proposal(wanted.gone, {}, before_stage.ranks, compensation=renewed), start
+                base, before = (
+                    Proposal(wanted.gone, {}, before_stage.ranks, compensation=renewed, step=wanted.step),
+                    start,
+                )
             else:
                 load_network_state(self.model, saved)
         made = self._affordable(base, float(before.mean()))

@@ -148,8 +148,8 @@ class DDSBlocksStage(_Sparse):
             if left <= target.limit:
                 return gone
         raise ConfigError(
-            f"a network of {amount(target.cost, target.limit)} is out of reach: {left / 1e6:.3g} M are left without "
-            "any of the blocks whose shortcut is the identity; ask for less "
+            f"a network of {amount(target.cost, target.limit)} is out of reach: {target.cost.amount(left)} are left "
+            "without any of the blocks whose shortcut is the identity; ask for less "
             f"(prune.{target.cost.name}_ratio) or try method='dds'"
         )
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from rbprune.graph import ChannelGraph, Site
-from rbprune.graph.cost import MACS, PARAMS, Cost
+from rbprune.graph.cost import LATENCY, MACS, PARAMS, Cost
 from rbprune.utils.section import Section
 
 MIN_NATS = 20.0
@@ -32,10 +32,11 @@ class Price(Section):
       channel (its filter, its column in every consumer), so that an early, expensive channel must bring more evidence
       than a late, cheap one.
     - ``nats_per_mparam``: the same for each million parameters.
+    - ``nats_per_us``: the same for each microsecond of a forward pass, by a table that was measured on a device.
     - ``nats_per_example``: in a unit that does not depend on the size of network and data: all MACs of the dense
       network together cost this many nats per training example.
 
-    Beside one of the last three, ``nats`` is the least that any channel costs (20 if it is not given). Late layers have
+    Beside one of the last four, ``nats`` is the least that any channel costs (20 if it is not given). Late layers have
     many weights and few MACs: a higher floor makes the network small, not only fast. ``power`` (1 if it is not given)
     makes the price follow that power of the cost, with the mean channel of the dense network at the same price: above
     1, dear channels cost still more.
@@ -49,16 +50,17 @@ class Price(Section):
     nats: float | None = Field(None, gt=0)
     nats_per_mmac: float | None = Field(None, gt=0)
     nats_per_mparam: float | None = Field(None, gt=0)
+    nats_per_us: float | None = Field(None, gt=0)
     nats_per_example: float | None = Field(None, gt=0)
     power: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")
     def _is_one_price(self) -> Self:
-        following = [v for v in (self.nats_per_mmac, self.nats_per_mparam, self.nats_per_example) if v is not None]
+        following = [v for v in (*self._per_million(), self.nats_per_example) if v is not None]
         if len(following) > 1 or (not following and self.nats is None):
             raise ValueError(
-                "a price is one of nats, nats_per_mmac, nats_per_mparam or nats_per_example (and nats beside one of "
-                "the others as the least price)"
+                "a price is one of nats, nats_per_mmac, nats_per_mparam, nats_per_us or nats_per_example (and nats "
+                "beside one of the others as the least price)"
             )
         if self.power is not None and not following:
             raise ValueError("power says how a price follows a cost: give it beside nats_per_mmac or nats_per_example")
@@ -70,12 +72,19 @@ class Price(Section):
     @property
     def cost(self) -> Cost:
         """The cost that the price follows."""
+        if self.nats_per_us is not None:
+            return LATENCY
         return MACS if self.nats_per_mparam is None else PARAMS
+
+    def _per_million(self) -> tuple[float | None, float | None, float | None]:
+        """Nats for a million of a cost, one for each cost that a price can follow directly."""
+        per_us = None if self.nats_per_us is None else 1e6 * self.nats_per_us
+        return self.nats_per_mmac, self.nats_per_mparam, per_us
 
     def resolve(self, graph: ChannelGraph, dataset_size: int) -> ChannelPrices:
         """What it comes to for this network and data; to be called before anything is removed."""
         cost = self.cost
-        per_million = self.nats_per_mmac if self.nats_per_mparam is None else self.nats_per_mparam
+        per_million = next((value for value in self._per_million() if value is not None), None)
         if self.nats_per_example is not None:
             per_million = self.nats_per_example * dataset_size / (cost.total(graph) / 1e6)
         if per_million is None:

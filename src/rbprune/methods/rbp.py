@@ -103,7 +103,7 @@ class DiracStage(RateStage):
         sure = ~self._doubt() if self.doubts else torch.ones_like(self.factors.doubt)
         found = {}
         for (name, rate), certain in zip(self.rates.items(), self.split(sure).values(), strict=True):
-            found[name] = Verdict(rate, (rate > self.threshold) & certain, 1 - rate, rank=ranks[name])
+            found[name] = Verdict(rate, (rate > self.threshold) & certain, 1 - rate, ranks[name], bound=0.0)
         return found
 
     def forecast(self, gone: dict[str, Tensor]) -> Forecast:

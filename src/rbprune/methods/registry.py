@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rbprune.errors import ConfigError, UnprunableError, nearest
@@ -30,6 +30,16 @@ class Method:
     summary: str
     skip_downsampling: bool = False
     """Leave alone the blocks whose shortcut is not the identity (the paper's RRBP does)."""
+
+    def check_options(self, options: Mapping[str, float]) -> None:
+        """Refuse ``prune.options`` that the method does not have."""
+        known = self.stage.options
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            has = f"it has: {', '.join(known)}" if known else "it has none"
+            raise ConfigError(
+                f"prune.options.{unknown[0]} is no option of {self.name!r}{nearest(unknown[0], known)}; {has}"
+            )
 
 
 METHODS: dict[str, Method] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -56,6 +56,13 @@ class PruningSettings(Section):
     """Cut until the MACs are so many times fewer, along the method's ranking; some methods must be told."""
     params_ratio: float | None = Field(None, ge=1)
     """Cut until the parameters are so many times fewer."""
+    latency_ratio: float | None = Field(None, ge=1)
+    """Cut until a forward pass takes so many times less on the device of ``latency``."""
+    latency: str | None = None
+    """A table of what the layers of this network take on a device, written by ``rbprune calibrate``."""
+    round_to: Literal["device"] | Annotated[int, Field(ge=1)] | None = None
+    """Every site keeps a multiple of so many channels, or all of them; "device": what the table of ``latency`` found.
+    """
     least: float = Field(0.1, ge=0, le=1)
     """The share of its channels that every layer keeps when a ratio decides; at least one channel stays."""
     compensate: Literal["none", "factors", "weights"] = "none"
@@ -75,9 +82,32 @@ class PruningSettings(Section):
 
     @model_validator(mode="after")
     def _has_one_target(self) -> Self:
-        if self.macs_ratio is not None and self.params_ratio is not None:
-            raise ValueError("macs_ratio and params_ratio cannot both be met exactly: give one of them")
+        given = [name for name in ("macs_ratio", "params_ratio", "latency_ratio") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} cannot both be met exactly: give one of them")
         return self
+
+    @model_validator(mode="after")
+    def _has_a_table(self) -> Self:
+        per_us = self.price is not None and self.price.nats_per_us is not None
+        asked = {
+            f"latency_ratio = {self.latency_ratio}": self.latency_ratio is not None,
+            "price.nats_per_us": per_us,
+            'round_to = "device"': self.round_to == "device",
+        }
+        wants = [name for name, given in asked.items() if given]
+        if wants and self.latency is None:
+            raise ValueError(
+                f"{wants[0]} needs to know how long the layers take: write a table with `rbprune calibrate MODEL --out "
+                'device.json` on the device, and set latency = "device.json"'
+            )
+        return self
+
+    @property
+    def channel_step(self) -> int:
+        """``round_to`` as a number, once "device" is resolved."""
+        assert self.round_to != "device", "the pruner resolves it"
+        return self.round_to or 1
 
     @property
     def ratio(self) -> tuple[Cost, float] | None:
@@ -103,6 +133,8 @@ class Target:
 
     cost: Cost
     limit: float
+    step: int = 1
+    """Every site keeps a multiple of so many channels, or all of them."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from rbprune.methods.cost_target import cut_to_target
 from rbprune.methods.cut import UNKNOWN, Forecast, network_state
 from rbprune.methods.ending import STAGE_STEPS, Batch, stage_batches
 from rbprune.methods.loop_watch import LoopWatch
+from rbprune.methods.rounding import round_verdicts
 from rbprune.methods.settings import PruningSettings, StageContext
 from rbprune.methods.stage_cut import check_compensation, cut_stage
 from rbprune.methods.verdict import StageResult, Verdict
@@ -200,10 +201,9 @@ class Stage:
 
     def decide(self) -> tuple[dict[str, Verdict], dict[str, Tensor]]:
         """A verdict for each site, and which of its channels go; one stays where all were to go."""
-        verdicts = self.judge()
-        gone = self._chosen(verdicts)
+        gone = self._chosen(verdicts := self.judge())
         self.guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]
-        return verdicts, gone
+        return verdicts, round_verdicts(verdicts, gone, self.settings.channel_step, spare=self.context.target is None)
 
     def forecast(self, gone: dict[str, Tensor]) -> Forecast:
         """By how many nats per example the loss will rise when these channels go, where it can be said."""

@@ -57,6 +57,7 @@ def cut_stage(
         forecast=forecast,
         prepare=stage.before_cut if stage.fills_in("before_cut") else None,
         compensation=_compensation(stage, batches),
+        step=stage.settings.channel_step,
     )
     if context.check is None:
         return cut_unmeasured(stage.graph, proposal, batches, optimizer)

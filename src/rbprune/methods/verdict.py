@@ -15,13 +15,15 @@ class Verdict:
 
     ``value`` is its diagnostic for each channel, higher for a more redundant one; ``redundant`` says which go;
     ``factor`` is multiplied into the consumers' weights before the cut; ``rank`` is what a cut down to a target follows
-    instead of ``value``, where values of different sites cannot be compared.
+    instead of ``value``, where values of different sites cannot be compared; ``bound`` is the rank of a channel that is
+    worth its price exactly, where a method knows it.
     """
 
     value: Tensor
     redundant: Tensor
     factor: Tensor | None = None
     rank: Tensor | None = None
+    bound: float | None = field(default=None, kw_only=True)
 
     @property
     def ranking(self) -> Tensor:

@@ -34,11 +34,12 @@ class Outcome:
 
 def judge_run(summary: dict[str, Any], settings: PruningSettings) -> Outcome:
     """What a finished run came to, from its summary."""
-    smaller = " and ".join(f"{summary[f'{name}_ratio']:.2f}x fewer {cost.label}" for name, cost in COSTS.items())
+    known = {name: cost for name, cost in COSTS.items() if f"{name}_ratio" in summary}
+    smaller = " and ".join(f"{summary[f'{name}_ratio']:.2f}x fewer {cost.label}" for name, cost in known.items())
     missed = _missed(summary, settings)
     if missed is not None:
         return missed
-    if all(summary[f"{name}_ratio"] < NOTHING for name in COSTS):
+    if all(summary[f"{name}_ratio"] < NOTHING for name in known):
         return Outcome("bad", f"Nothing was removed: {_why_nothing(summary, settings)}")
     before, after = summary["error_before"], summary["error_after"]
     if before is None or after is None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from rbprune.errors import ModelError
-from rbprune.graph.cost import COSTS
+from rbprune.graph.cost import known_costs
 from rbprune.logging.journal import Journal
 from rbprune.pruner import Loss, Pruner
 from rbprune.settings.sections import Settings
@@ -72,7 +72,7 @@ class Runner:
         settings = settings.model_copy(update={"prune": self.pruner.settings})
         self.settings = settings = with_budget(settings, self.pruner, lambda size: data.train(size).steps)
         self.graph = self.pruner.graph
-        self.dense = {name: cost.total(self.graph) for name, cost in COSTS.items()}
+        self.dense = {name: cost.total(self.graph) for name, cost in known_costs(self.graph).items()}
         """What the dense network costs, by name of the cost."""
         self.phases = plan_phases(settings, len(self.pruner))
         self.engine, self.arithmetic = start_engine(settings, self.phases, model, self.graph, data, loss_fn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rbprune.graph import ChannelGraph
-from rbprune.graph.cost import COSTS, CountedCost
+from rbprune.graph.cost import COSTS, CountedCost, known_costs
 from rbprune.logging.journal import versions
 from rbprune.pruner import Pruner
 from rbprune.settings.sections import Settings
@@ -37,7 +37,7 @@ def summarise(
         "error_after": None if score is None else score.value,
         "val_error_after": state.val_error,
     }
-    for name, cost in COSTS.items():
+    for name, cost in known_costs(graph).items():
         after = cost.total(graph)
         summary |= {f"{name}_before": dense[name], f"{name}_after": after, f"{name}_ratio": dense[name] / after}
     summary |= _total_ratios(graph)

@@ -1,0 +1,49 @@
+"""A table for a small network, measured here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rbprune import trace
+from rbprune.errors import ConfigError
+from rbprune.graph.cost import LATENCY
+from rbprune.measure.calibrate import calibrate, removed_channels, told
+from rbprune.measure.measuring import Measuring
+from tests.networks import tiny_cnn
+
+X = torch.zeros(2, 1, 8, 8)
+
+
+@pytest.mark.parametrize("backend", ["eager", "onnxruntime"])
+def test_a_table_of_this_network_on_this_device(backend: str) -> None:
+    model = tiny_cnn(40)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    said: list[str] = []
+    how = Measuring(batch=2, backend=backend, device="cpu", points=3, rounds=3, clock="cpu")  # type: ignore[arg-type]
+    table = calibrate(model, X, "tiny", how, said.append)
+    assert set(table.layers) == {"0", "4", "8", "10"} and table.on.backend == backend and table.on.batch == 2
+    assert ("onnxruntime" in table.on.versions) == (backend == "onnxruntime")
+    assert said and len(list(told(table))) == len(table.checks) == 15
+    assert model.training and all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    graph = trace(model, X)
+    table.check(graph)
+    graph.latency = table
+    dense = next(check for check in table.checks if check.name == "dense")
+    assert LATENCY.total(graph) == pytest.approx(dense.predicted)
+    assert 0.5 < dense.predicted / dense.measured < 2
+    assert LATENCY.without(graph, {"4": 60}) < LATENCY.total(graph)
+
+
+def test_how_many_channels_go() -> None:
+    graph = trace(tiny_cnn(20), X)
+    assert removed_channels(graph, 1.0, 8, None) == {"0": 0, "4": 0, "8": 0}
+    assert removed_channels(graph, 0.5, 8, None) == {"0": 12, "4": 24, "8": 4}, "multiples of 8 stay"
+    drawn = removed_channels(graph, 0.5, 8, 1)
+    assert drawn == removed_channels(graph, 0.5, 8, 1) != removed_channels(graph, 0.5, 8, 2)
+    assert all(0 <= count < graph[name].channels for name, count in drawn.items())
+
+
+def test_a_network_without_layers_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'nothing' has no convolution or linear layer"):
+        calibrate(torch.nn.Sequential(torch.nn.ReLU()), X, "nothing", Measuring(device="cpu"))
