@@ -18,13 +18,14 @@ def cut_to_target(graph: ChannelGraph, values: Mapping[str, Tensor], target: Tar
     """Which channels go so that no more than the target is left: those of the highest values over all sites.
 
     As few as that needs. Every site keeps the share ``least`` of its channels, those of the lowest values, and at least
-    one: a ranking that knows nothing of cost would else empty a cheap layer before the cost has fallen.
+    one: a ranking that knows nothing of cost would else empty a cheap layer before the cost has fallen. A branch is not
+    held back.
     """
     cost, limit = target.cost, target.limit * (1 + 1e-9)  # what is just reached is reached
     names = list(values)
     sizes = [len(values[name]) for name in names]
     flat = torch.cat([values[name].detach().cpu().double() for name in names])
-    spared = torch.cat([_lowest(values[name], least) for name in names])
+    spared = torch.cat([_lowest(values[name], least) & graph[name].keeps_one for name in names])
     ranked = flat.masked_fill(spared, -torch.inf).argsort(descending=True, stable=True)[: int((~spared).sum())]
 
     def cut(number: int) -> dict[str, Tensor]:

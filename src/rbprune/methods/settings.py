@@ -24,6 +24,10 @@ FIXED_POINT_STEP, ADAM_RATE = 0.05, 1e-2
 """How far rates go towards their fixed point in a step, and the learning rate of whatever else a method trains."""
 
 
+BLOCKS_BY_DEFAULT = False
+"""Whether whole branches are judged where nobody says so."""
+
+
 class PruningSettings(Section):
     """How channels are judged; each method reads what concerns it."""
 
@@ -54,6 +58,9 @@ class PruningSettings(Section):
     """Cut until the parameters are so many times fewer."""
     least: float = Field(0.1, ge=0, le=1)
     """The share of its channels that every layer keeps when a ratio decides; at least one channel stays."""
+    blocks: bool = BLOCKS_BY_DEFAULT
+    """rbp, rrbp, ibp: also judge the branches of residual blocks as a whole, in a stage of their own before the
+    channels; a branch goes where its evidence is below what it costs."""
     downsampling: bool = False
     """rrbp: also prune the blocks whose shortcut is not the identity (the paper leaves them alone)."""
     options: dict[str, float] = {}

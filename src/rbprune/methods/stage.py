@@ -193,7 +193,7 @@ class Stage:
             transaction = Transaction(self.graph, context.check, limit=context.limit, allowed=context.allowed)
             report = transaction.make(proposal, recent, start, optimizer)
         self.loop.recent.clear()
-        channels = {name: (len(gone[name]), self.graph[name].channels) for name in self.names}
+        channels = {name: (len(gone[name]), self.graph.channels_left(name)) for name in self.names}
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
         self.result = StageResult(
             self.diagnostic, values, channels, undecided, self.price, self.guarded, self.notes, report
@@ -278,7 +278,7 @@ class Stage:
         return {name: gone[name] for name in ranks}
 
     def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:
-        if not bool(gone.all()):
+        if not bool(gone.all()) or not self.graph[name].keeps_one:
             return False
         gone[verdict.value.argmin()], remedy = False, "a lower prune.price" if self.price else "another prune.threshold"
         self.tell(
