@@ -13,16 +13,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from rbprune.bayes.likelihood import Likelihood, Location, SecondDerivative, Softmax, likelihood_of
+from rbprune.bayes.likelihood import Likelihood, Location, Softmax, likelihood_of
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph, Plan, trace
-from rbprune.methods import PruningSettings, Stage, StageContext, find_method, schedule_sites
+from rbprune.methods import PruningSettings, Stage, StageContext, find_method
+from rbprune.methods.branch_stage import schedule_stages, still_there
 from rbprune.methods.cost_target import equal_shares
 from rbprune.methods.curvature import check_outputs
+from rbprune.methods.decide_rates import decide_rates
 from rbprune.methods.latency import use_latency
 from rbprune.methods.loss_check import LossCheck
 from rbprune.methods.price import ChannelPrices, DefaultPrice
-from rbprune.methods.registry import Method
 from rbprune.methods.settings import Target
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import evaluating
@@ -96,13 +97,13 @@ class Pruner:
         self.method.check_options(settings.options)
         self.graph: ChannelGraph = trace(model, example_inputs, keep=settings.keep)
         settings = use_latency(self.graph, settings)
-        self.stages: list[list[str]] = schedule_sites(self.graph, settings)
-        """The sites of each stage, by name."""
+        self.stages: list[list[str]] = schedule_stages(self.graph, settings)
+        """The sites, or branches, of each stage, by name."""
         self.likelihood: Likelihood | None = None if loss_fn is None else likelihood_of(loss_fn)
         """What the loss is a likelihood of, where it is known."""
         self.loss_fn = loss_fn
         self._given, self._classes = settings, self._count_classes(example_inputs)
-        self.settings = _decided(settings, self.method, self._classes, self.likelihood)
+        self.settings = decide_rates(settings, self.method, self._classes, self.likelihood)
         """The settings with what was left open decided for this network; the price only where it was measured."""
         self.dense: nn.Module | None = None
         """A copy of the network before any cut, for methods that compare with it."""
@@ -220,6 +221,8 @@ class Pruner:
 
     def __iter__(self) -> Iterator[Stage]:
         for number in range(len(self.stages)):
+            if not self.sites_left(number):
+                continue
             stage = self.stage(number)
             try:
                 yield stage
@@ -234,6 +237,10 @@ class Pruner:
                 )
             stage.finish()
 
+    def sites_left(self, number: int) -> list[str]:
+        """The sites, or branches, of a stage that have not gone with a branch; without any there is nothing to do."""
+        return still_there(self.graph, self.stages[number])
+
     def stage(self, number: int, *, remember: bool = True, look: bool = True) -> Stage:
         """Begin one stage: its noise is on the model until ``finish``.
 
@@ -246,8 +253,9 @@ class Pruner:
             self.dense = copy.deepcopy(self.model).requires_grad_(False)
         context = replace(self._context, dense=self.dense)
         if context.target is not None:
-            context = replace(context, later=tuple(name for names in self.stages[number + 1 :] for name in names))
-        return self.method.stage(self.graph, self.stages[number], context, remember=remember)
+            later = [name for names in self.stages[number + 1 :] for name in still_there(self.graph, names)]
+            context = replace(context, later=tuple(later))
+        return self.method.stage(self.graph, self.sites_left(number), context, remember=remember)
 
     def rehearse(self) -> None:
         """Begin the first stage and leave it: what a method refuses, it refuses before hours of training."""
@@ -265,28 +273,10 @@ class Pruner:
         """How many stages another method would have on this network under the same settings, and what it would compute
         in a training step beside the step, as a part of it."""
         settings, found = self._given.changed(method=method), find_method(method)
-        decided = _decided(settings, found, self._classes, self.likelihood)
-        return len(schedule_sites(self.graph, settings)), found.stage.step_overhead(decided)
+        decided = decide_rates(settings, found, self._classes, self.likelihood)
+        return len(schedule_stages(self.graph, settings)), found.stage.step_overhead(decided)
 
     @property
     def plan(self) -> Plan:
         """What has been removed so far from the network as it was built, also before this pruner."""
         return self.graph.history().plan
-
-
-def _decided(
-    settings: PruningSettings, method: Method, classes: int | None, likelihood: Likelihood | None
-) -> PruningSettings:
-    """The way to the rates, where it was left open.
-
-    ``rates`` stays "auto" where only a stage can find out: the loss is not known but the outputs may be scores of
-    classes, or it is known but for whether it has a second derivative.
-    """
-    rates = settings.rates
-    if rates == "auto":
-        if not method.stage.infers_rates or settings.noise == "batch" or (likelihood is None and classes is None):
-            rates = "adam"
-        elif likelihood is not None and not isinstance(likelihood, SecondDerivative):
-            rates = "fixed-point"
-    decided = settings.model_copy(update={"rates": rates})
-    return decided if rates == "auto" else decided.model_copy(update={"rate_lr": decided.step_size})

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from rbprune.errors import ModelError, UnprunableError, nearest
+from rbprune.graph import layer_shares
+from rbprune.graph.branch import Branch, is_replaced
 from rbprune.graph.cost import MACS, PARAMS, LayerCost
 from rbprune.graph.cutting.history import CutHistory, note_cuts, read_cuts, tensor_shapes
-from rbprune.graph.cutting.plan import Plan
+from rbprune.graph.cutting.masking import multiply_input, multiply_output
+from rbprune.graph.cutting.plan import Plan, RemovedBlock
+from rbprune.graph.cutting.remove_branches import check_branches, find_branch, fold_into_output, remove_branches
 from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply
 from rbprune.graph.latency_table import LatencyTable
 from rbprune.graph.layer_table import set_width
@@ -32,17 +35,24 @@ class ChannelGraph:
         axes: list[Axis],
         applied: dict[str, int],
         fixed: dict[str, tuple[int, int, str]],
-        blocks: dict[str, str],
+        branches: dict[str, Branch],
+        frozen_branches: dict[str, Reason],
         example_inputs: Any,
     ) -> None:
         self.example_inputs = example_inputs
-        self.blocks = blocks
-        """Residual blocks whose shortcut is the identity, each with the module whose output is added to it."""
+        self.branches = branches
+        """Branches of residual blocks that can be removed whole, by the name of the block."""
+        self.frozen_branches = frozen_branches
+        """Other branches beside an identity, each with the reason why it stays."""
+        self.removed_blocks: dict[str, RemovedBlock] = {}
+        """The blocks whose branch has been removed since the trace."""
+        self.gone_sites: dict[str, int] = {}
+        """The sites that went with a branch, each with the channels that it once had."""
         self.model = model
         self.sites = sites
         self.frozen = frozen
         """Modules whose outputs may not be removed, each with the reason."""
-        self._by_name = {site.name: site for site in sites}
+        self._by_name: dict[str, Site] = {**branches, **{site.name: site for site in sites}}
         self._applied = applied
         self._fixed = [LayerCost(name, kind, macs, params) for name, (macs, params, kind) in fixed.items()]
         self._modules = dict(model.named_modules(remove_duplicate=False))
@@ -61,9 +71,17 @@ class ChannelGraph:
     def __getitem__(self, name: str) -> Site:
         if name in self._by_name:
             return self._by_name[name]
-        names = list(self._by_name)
-        reason = f"; it is frozen: {self.frozen[name]}" if name in self.frozen else nearest(name, names)
+        names, frozen = list(self._by_name), self.frozen_branches | self.frozen
+        reason = f"; it is frozen: {frozen[name]}" if name in frozen else nearest(name, names)
         raise UnprunableError(f"there is no site {name!r}{reason}; the sites are {', '.join(names[:8])} ...")
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is (still) a site or a branch of that name."""
+        return name in self._by_name
+
+    def channels_left(self, name: str) -> int:
+        """The channels of a site that are left: none where it is gone."""
+        return self._by_name[name].channels if name in self._by_name else 0
 
     def module(self, name: str) -> nn.Module:
         """The module of that name."""
@@ -102,12 +120,16 @@ class ChannelGraph:
         key = (owner, role)
         return len(self._alive[key]) if key in self._alive else len(self._axes[key].ids) if key in self._axes else None
 
+    def has_weights(self, part: Part) -> bool:
+        """Whether a tensor has the part's axis."""
+        return bool(self._axes[part.owner, part.role].tensors)
+
     def _check(self, site: Site, drop: Sequence[int]) -> list[int]:
         drop = sorted({int(c) for c in drop})
         if drop and not (drop[0] >= 0 and drop[-1] < site.channels):
             wrong = drop[0] if drop[0] < 0 else drop[-1]
             raise UnprunableError(f"site {site.name!r} has channels 0..{site.channels - 1}; asked to remove {wrong}")
-        if len(drop) == site.channels:
+        if len(drop) == site.channels and site.keeps_one:
             raise UnprunableError(f"removing all {site.channels} channels of {site.name!r} leaves nothing; keep one")
         return drop
 
@@ -118,30 +140,19 @@ class ChannelGraph:
             for name, channels in drop.items():
                 site = self[name]
                 gone = torch.tensor(self._check(site, channels), dtype=torch.long)
+                if isinstance(site, Branch) and len(gone):
+                    undo.callback(multiply_output(self._modules[site.output], 0.0))
                 for part in site.parts:
                     if part.role == "in":
                         multiplier = torch.ones(self.width(part))
                         multiplier[self.places(site, part)[gone].flatten()] = 0
-                        undo.callback(self._multiply(part.owner, multiplier))
+                        undo.callback(multiply_input(self.model, self._modules, part.owner, multiplier))
             yield
 
-    def _multiply(self, owner: str, multiplier: Tensor) -> Callable[[], None]:
-        """Multiply the channels that a consumer reads; returns what puts things back."""
-        if owner in self._modules:
-            return self._modules[owner].register_forward_pre_hook(_Multiply(multiplier)).remove
-        weight = find_tensor(self.model, owner)[2]
-        assert weight is not None
-        saved = weight.detach().clone()
-        shape = [-1 if d == 1 else 1 for d in range(weight.dim())]
-        weight.data.mul_(multiplier.to(weight).view(shape))
-
-        def restore() -> None:
-            weight.data.copy_(saved)
-
-        return restore
-
     def scale(self, site: Site, factors: Tensor) -> None:
-        """Multiply what every consumer reads of each channel by a factor, in its weights."""
+        """Multiply what every consumer reads of each channel by a factor, in its weights; or a branch, in its last."""
+        if isinstance(site, Branch):
+            fold_into_output(self.model, site, factors)
         for part in site.parts:
             axis = self._axes[part.owner, part.role]
             if part.role in ("in", "columns"):
@@ -152,10 +163,15 @@ class ChannelGraph:
                     multiply(self.model, name, dim, scale)
 
     def remove(self, drop: Mapping[str, Sequence[int]], *, optimizer: torch.optim.Optimizer | None = None) -> Plan:
-        """Remove channels physically and in place; the optimizer's state follows. Returns the plan so far."""
+        """Remove channels, or whole branches, physically and in place; the optimizer's state follows. Returns the plan
+        so far."""
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ModelError("LBFGS holds parameters where a cut cannot follow; make a new one after it")
         checked = {name: self._check(self[name], channels) for name, channels in drop.items()}
+        whole = [name for name, gone in checked.items() if gone and name in self.branches]
+        if whole:
+            remove_branches(self, whole, optimizer)
+        checked = {name: gone for name, gone in checked.items() if name in self and name not in self.branches}
         stays: dict[tuple[str, Role], Tensor] = {}
         for name, gone in checked.items():
             site = self[name]
@@ -181,6 +197,38 @@ class ChannelGraph:
         note_cuts(self.model, self.history())
         return self.plan()
 
+    def remove_blocks(self, names: Iterable[str], *, optimizer: torch.optim.Optimizer | None = None) -> Plan:
+        """Remove the branches of residual blocks: what is left of each sum is its shortcut. Returns the plan so far."""
+        return self.remove({find_branch(self, name).name: (0,) for name in names}, optimizer=optimizer)
+
+    def check_branches(self) -> None:
+        """Prove, on a copy, that every branch can go exactly; those that cannot are frozen, with what was found."""
+        check_branches(self)
+
+    def freeze_branch(self, name: str, reason: Reason) -> None:
+        """A branch stays."""
+        self.frozen_branches[name] = reason
+        del self.branches[name], self._by_name[name]
+
+    def forget(self, blocks: Mapping[str, RemovedBlock]) -> None:
+        """Branches have been removed: drop all that lay inside of them."""
+        gone = {path: steps for block in blocks.values() for path, steps in block.modules.items()}
+        self.removed_blocks |= blocks
+        within = [site for site in self.sites if all(is_replaced(name, gone) for name in site.producers)]
+        self.gone_sites |= {site.name: site.original for site in within}
+        self.sites = [site for site in self.sites if site.name not in self.gone_sites]
+        for site in self.sites:
+            site.parts = [part for part in site.parts if not is_replaced(part.owner, gone)]
+        self.branches = {n: b for n, b in self.branches.items() if n not in blocks and not is_replaced(b.output, gone)}
+        self._by_name = {**self.branches, **{site.name: site for site in self.sites}}
+        self._modules = dict(self.model.named_modules(remove_duplicate=False))
+        self._applied = {name: n for name, n in self._applied.items() if not is_replaced(name, gone)}
+        self._fixed = [layer for layer in self._fixed if not is_replaced(layer.name, gone)]
+        self._alive = {key: alive for key, alive in self._alive.items() if not is_replaced(key[0], gone)}
+        for reasons in (self.frozen, self.frozen_branches):
+            for name in [name for name in reasons if is_replaced(name.partition("#")[0], gone)]:
+                del reasons[name]
+
     def _check_widths(self, axes: Iterable[tuple[str, Role]]) -> None:
         """Refuse to cut a model that was changed behind the graph's back."""
         for key in axes:
@@ -205,7 +253,7 @@ class ChannelGraph:
                 if owner in self._modules:
                     widths.setdefault(owner, {})[role] = len(alive)
         sites = {s.name: {"channels": s.original, "kept": s.alive.tolist()} for s in self.sites}
-        return Plan(tensors, widths, sites)
+        return Plan(tensors, widths, sites, dict(self.removed_blocks))
 
     def history(self) -> CutHistory:
         """How the network came about from the one that was built: cuts before the trace, as far as known, and since."""
@@ -229,26 +277,8 @@ class ChannelGraph:
         return found + self._fixed
 
     def layers_without(self, counts: Mapping[str, int]) -> list[LayerCost]:
-        """What each layer would cost without so many channels of each site, whichever they are; exact, nothing is cut.
-
-        A layer costs in proportion to the product of its axes, so cost' = cost * prod(width - removed) / prod(width).
-        """
-        removed: dict[tuple[str, Role], int] = {}
-        for name, count in counts.items():
-            for part in self[name].parts:
-                key = (part.owner, part.role)
-                if self._axes[key].tensors:
-                    removed[key] = removed.get(key, 0) + count * part.positions.shape[1]
-        shares: dict[str, tuple[int, int]] = {}
-        for (owner, role), gone in removed.items():
-            left, whole = shares.get(owner, (1, 1))
-            width = len(self._alive[owner, role])
-            shares[owner] = left * (width - gone), whole * width
-        found = []
-        for layer in self.layers():
-            left, whole = shares.get(layer.name, (1, 1))
-            found.append(LayerCost(layer.name, layer.kind, layer.macs * left // whole, layer.params * left // whole))
-        return found
+        """What each layer would cost without so many channels of each site, whichever they are; nothing is cut."""
+        return layer_shares.layers_without(self, counts)
 
     def macs(self) -> int:
         """Multiply-accumulates of convolutions and linear layers for one example."""
@@ -268,40 +298,12 @@ class ChannelGraph:
 
     def remaining_shares(self, counts: Mapping[str, int]) -> dict[str, float]:
         """For each layer that would lose weights without so many channels of each site, the share that it keeps."""
-        left: dict[tuple[str, Role], float] = {}
-        for name, count in counts.items():
-            for part in self[name].parts:
-                if self._axes[part.owner, part.role].tensors:
-                    key = (part.owner, part.role)
-                    left.setdefault(key, 1.0)
-                    left[key] -= count * part.positions.shape[1] / self.width(part)
-        shares: dict[str, float] = {}
-        for (owner, _), share in left.items():
-            shares[owner] = shares.get(owner, 1.0) * share
-        return shares
+        return layer_shares.remaining_shares(self, counts)
 
     def channel_shares(self, site: Site) -> Iterator[tuple[str, float]]:
-        """Layers that hold weights of the site's channels, each with the share of its weights that one channel has.
+        """Layers that hold weights of the site's channels, each with the share of its weights that one channel has."""
+        return layer_shares.channel_shares(self, site)
 
-        A layer that both reads and makes the channels (y + conv(y)) loses a row and a column, which share a weight.
-        """
-        shares: dict[str, float] = {}
-        for part in site.parts:
-            if self._axes[part.owner, part.role].tensors:
-                share, other = part.positions.shape[1] / self.width(part), shares.get(part.owner, 0.0)
-                shares[part.owner] = share + other - share * other
-        yield from shares.items()
-
-
-class _Multiply:
-    """A forward pre-hook that multiplies the channels of a module's input."""
-
-    def __init__(self, multiplier: Tensor) -> None:
-        self.multiplier = multiplier
-
-    def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        x, *rest = args
-        multiplier = self.multiplier.to(x.device, x.dtype)
-        if isinstance(module, _ConvNd):
-            multiplier = multiplier.view(-1, *[1] * (x.dim() - 2))
-        return (x * multiplier, *rest)
+    def channels_within(self, site: Site) -> int:
+        """How many channels of the network one channel of ``site`` stands for: all that a branch makes, else itself."""
+        return layer_shares.channels_within(self, site)

@@ -28,8 +28,20 @@ class NodeInfo:
     """What stopped the trace of a module that cannot be followed."""
     hook: Reason | None = None
     """Why a value must stay as it is that a forward hook sees and changes here."""
+    modules: tuple[str, ...] = ()
+    """The modules that run while it does, by name, the outermost ("") first."""
     is_number: bool | None = None
     """Whether it is a size, or a shape, or arithmetic with nothing but these; None until somebody asks."""
+
+
+@dataclass(frozen=True)
+class ModuleCall:
+    """A module that was called while tracing: what it was given, where that is a single tensor, and what it returned,
+    where that is one."""
+
+    path: str
+    source: fx.Node | None
+    output: fx.Node | None
 
 
 def info(node: fx.Node) -> NodeInfo:

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from rbprune.graph.ids import FROZEN, IdSpace
 from rbprune.graph.layer_table import Rule
 from rbprune.graph.markers import size_in_python
-from rbprune.graph.node_info import info
+from rbprune.graph.node_info import ModuleCall, info
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.sites import Axis, Role
 
@@ -39,6 +39,8 @@ class Propagation:
         """For each number that is a size, the channels it counts (see rules/size_dependence.py)."""
         self.verified: dict[nn.Module, Rule] = {}
         """Layers with a forward of their own that were found to be like any other, each with its rule."""
+        self.calls: dict[fx.Graph, list[ModuleCall]] = {}
+        """The modules that each graph calls, inner ones before those around them."""
         self.sums: list[tuple[fx.Node, fx.Node, fx.Node, Tensor]] = []
         """Sums of two activations: the node, its two sources and the identities of the result."""
 

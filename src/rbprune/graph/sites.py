@@ -64,6 +64,11 @@ class Site:
         return len(self.parts[0].positions)
 
     @property
+    def keeps_one(self) -> bool:
+        """Whether one of its channels must stay."""
+        return True
+
+    @property
     def producers(self) -> list[str]:
         """Modules that make the channels."""
         return [part.owner for part in self.parts if part.role == "out"]

@@ -1,4 +1,4 @@
-"""Factors on the channels of some sites, at the input of every consumer."""
+"""Factors on the channels of some sites, at the input of every consumer, or on whole branches."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph, Site
+from rbprune.graph.branch import Branch
 
 _MOST_SHAPES = 32
 """How many shapes of tensors have memory that is kept for the next step."""
@@ -55,6 +56,9 @@ class Gates:
         self._handles = [graph.model.register_forward_pre_hook(self._forget)]
         self._handles.append(graph.model.register_forward_hook(self._end_pass, always_call=True))
         for site in sites:
+            if isinstance(site, Branch):
+                hook_on_output = _ScaleBranch(self, site.name)
+                self._handles.append(graph.module(site.output).register_forward_hook(hook_on_output))
             for part in site.parts:
                 if part.role == "in":
                     columns = _columns(graph, site, part)
@@ -128,6 +132,20 @@ class _Scale:
         elif x.dim() > 2:
             theta = theta.view(theta.shape[0], *[1] * (x.dim() - 2), theta.shape[1])
         return (_ScaleChannels.apply(x, theta, self.gates.scratch), *rest)  # type: ignore[no-untyped-call]
+
+
+class _ScaleBranch:
+    """A forward hook that multiplies what a branch gives by its factor."""
+
+    def __init__(self, gates: Gates, branch: str) -> None:
+        self.gates, self.branch = gates, branch
+
+    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        theta = self.gates.theta(self.branch, output.shape[0], module.training)
+        if theta is None:
+            return output
+        theta = theta.to(output.dtype).view(theta.shape[0], *[1] * (output.dim() - 1))
+        return _ScaleChannels.apply(output, theta, self.gates.scratch)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class _ScaleChannels(torch.autograd.Function):

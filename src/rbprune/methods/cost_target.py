@@ -26,7 +26,7 @@ def cut_to_target(graph: ChannelGraph, values: Mapping[str, Tensor], target: Tar
     one: a ranking that knows nothing of cost would else empty a cheap layer before the cost has fallen. Where the
     target has a ``step`` above 1, every site keeps a multiple of it or all of its channels (``rounding``). Where the
     last channel that went was a dear one, less than the target would be left: what still fits is spared again, the
-    lowest values first.
+    lowest values first. A branch is not held back.
     """
     ranking = _Ranking(graph, values, target, least)
     return ranking.spare_what_fits(ranking.cut(ranking.needed()))
@@ -61,7 +61,9 @@ class _Ranking:
         self.ranked = ranked[: int((~spared).sum())]
 
     def fewest(self, name: str) -> int:
-        """How many channels a site keeps at least."""
+        """How many channels a site keeps at least; a branch may go whole."""
+        if not self.graph[name].keeps_one:
+            return 0
         return max(1, math.ceil(len(self.values[name]) * self.least - 1e-9))
 
     def cut(self, number: int) -> dict[str, Tensor]:

@@ -4,18 +4,17 @@ gradient."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rbprune.errors import ConfigError, UnprunableError
-from rbprune.graph import ChannelGraph
+from rbprune.errors import ConfigError
 from rbprune.graph.cost import amount
 from rbprune.methods.channel_factor import ChannelFactor
 from rbprune.methods.gate_stage import GateStage
 from rbprune.methods.numerics.proximal import SCALE_INIT, apg_step
-from rbprune.methods.settings import StageContext
 from rbprune.methods.stage import Stage
 from rbprune.methods.verdict import Verdict
 
@@ -90,77 +89,42 @@ class DDSStage(_Sparse, GateStage):
         return {name: Verdict(-scale, scale == 0, scale) for name, scale in scales.items()}
 
 
-class DDSBlocksStage(_Sparse):
+class DDSBlocksStage(DDSStage):
     """Scales of whole residual blocks: r + lambda F(r), for blocks whose shortcut is the identity.
 
-    A block of scale 0 is cut to one channel per layer, and its last layer gives exactly 0, so that class and names of
-    the network stay; the other blocks fold their scale. ``gamma`` (0.01) is the weight of the L1 penalty.
+    The branch of a block of scale 0 is removed; the other blocks fold their scale into the last layer of the branch.
+    ``gamma`` (0.01) is the weight of the L1 penalty.
     """
 
-    diagnostic = "minus lambda"
     cuts_itself = True
     refits = True
 
-    def __init__(self, graph: ChannelGraph, names: list[str], context: StageContext, *, remember: bool = True) -> None:
-        super().__init__(graph, names, context, remember=remember)
-        inside = {site.block for site in self.sites if site.residual == "inside" and site.block}
-        self.blocks = [name for name, last in graph.blocks.items() if name in inside and self._affine(last)]
-        if not self.blocks:
-            raise UnprunableError("dds-blocks finds no residual block whose shortcut is the identity; try method='dds'")
-        self.module = self.factors = TrainedScale(len(self.blocks)).to(next(graph.model.parameters()).device)
-        self._handles = [
-            graph.module(graph.blocks[name]).register_forward_hook(self._hook(number))
-            for number, name in enumerate(self.blocks)
-        ]
-
-    def _affine(self, name: str) -> bool:
-        return isinstance(getattr(self.graph.module(name), "weight", None), nn.Parameter)
-
-    def _hook(self, number: int) -> Callable[..., Tensor]:
-        def scale(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-            return output * self.factors.scale[number].to(output.dtype)
-
-        return scale
+    @property
+    def blocks(self) -> list[str]:
+        """The blocks, by name."""
+        return self.names
 
     def optimizer(self, lr: float) -> torch.optim.Optimizer:
         return AcceleratedProximal(self.factors.parameters(), lr, self.settings.options.get("gamma", 0.01))
 
     def judge(self) -> dict[str, Verdict]:
-        scales = dict(zip(self.blocks, self.factors.scale.detach().cpu().tolist(), strict=True))
-        self._gone = self._dead(scales)
-        verdicts = {}
-        for site in self.sites:
-            lost = site.block in self._gone
-            value = torch.full((site.channels,), -scales.get(site.block or "", 1.0), dtype=torch.float64)
-            verdicts[site.name] = Verdict(value, torch.full((site.channels,), lost))
-        return verdicts
+        gone = self._dead({name: float(scale) for name, scale in self.split(self.factors.scale.detach()).items()})
+        return {
+            name: replace(verdict, redundant=torch.tensor([name in gone])) for name, verdict in super().judge().items()
+        }
 
     def _dead(self, scales: dict[str, float]) -> set[str]:
-        """Blocks of scale 0; or, where the MACs are given, as many of the smallest as that needs."""
+        """Blocks of scale 0; or, where a target is given, as many of the smallest as that needs."""
         ranked = sorted(scales, key=scales.__getitem__)
         if self.context.target is None:
             return {name for name in ranked if scales[name] == 0}
         target = self.context.target
         for count in range(len(ranked) + 1):
-            gone = set(ranked[:count])
-            counts = {site.name: site.channels - 1 for site in self.sites if site.block in gone}
-            left = target.cost.without(self.graph, counts)
+            left = target.cost.without(self.graph, dict.fromkeys(ranked[:count], 1))
             if left <= target.limit:
-                return gone
+                return set(ranked[:count])
         raise ConfigError(
             f"a network of {amount(target.cost, target.limit)} is out of reach: {target.cost.amount(left)} are left "
             "without any of the blocks whose shortcut is the identity; ask for less "
             f"(prune.{target.cost.name}_ratio) or try method='dds'"
         )
-
-    def before_cut(self, gone: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            for number, name in enumerate(self.blocks):
-                last = self.graph.module(self.graph.blocks[name])
-                factor = 0.0 if name in self._gone else float(self.factors.scale[number])
-                for parameter in last.parameters(recurse=False):
-                    parameter.mul_(factor)
-
-    def detach(self) -> None:
-        for handle in self._handles:
-            handle.remove()

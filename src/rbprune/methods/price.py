@@ -105,7 +105,8 @@ class _Figure(float):
 class ChannelPrices:
     """A price that knows the dense network: nats for the channels of any site of what is left of it.
 
-    A channel of cost c costs max(least, per_million * c / 10^6 * (c / typical)^(power - 1)) nats.
+    A channel of cost c costs max(least, per_million * c / 10^6 * (c / typical)^(power - 1)) nats. A whole branch costs
+    what it saves at the same price, and no less than ``least`` for each channel that is made inside of it.
     """
 
     cost: Cost
@@ -117,11 +118,12 @@ class ChannelPrices:
 
     def of(self, graph: ChannelGraph, site: Site) -> Tensor:
         """Nats for each channel of ``site`` in the network as it is now."""
-        value = self.least
+        within = graph.channels_within(site)
+        value = self.least * within
         if self.per_million:
             cost = self.cost.per_channel(graph, site)
-            steepness = 1.0 if self.power == 1.0 else (cost / self.typical) ** (self.power - 1)
-            value = max(self.least, self.per_million * cost / 1e6 * steepness)
+            steepness = 1.0 if self.power == 1.0 else (cost / within / self.typical) ** (self.power - 1)
+            value = max(value, self.per_million * cost / 1e6 * steepness)
         return torch.full((site.channels,), value)
 
     def of_all(self, graph: ChannelGraph, sites: Sequence[Site]) -> Tensor:

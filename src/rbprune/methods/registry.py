@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rbprune.errors import ConfigError, UnprunableError, nearest
 from rbprune.graph import ChannelGraph, Site
@@ -19,6 +20,8 @@ from rbprune.methods.stage import Stage
 from rbprune.methods.thinet import ThiNetStage
 from rbprune.methods.torch_pruning import PeerBN, PeerGroup, PeerStage, PeerTaylor
 
+Branches = Literal["no", "too", "only"]
+
 
 @dataclass(frozen=True)
 class Method:
@@ -30,6 +33,8 @@ class Method:
     summary: str
     skip_downsampling: bool = False
     """Leave alone the blocks whose shortcut is not the identity (the paper's RRBP does)."""
+    branches: Branches = "no"
+    """Whether it judges whole branches of residual blocks: never, too (``prune.blocks``), or nothing else."""
 
     def check_options(self, options: Mapping[str, float]) -> None:
         """Refuse ``prune.options`` that the method does not have."""
@@ -46,7 +51,13 @@ METHODS: dict[str, Method] = {}
 
 
 def register_method(
-    name: str, stage: type[Stage], schedule: Schedule = at_once, summary: str = "", *, skip_downsampling: bool = False
+    name: str,
+    stage: type[Stage],
+    schedule: Schedule = at_once,
+    summary: str = "",
+    *,
+    skip_downsampling: bool = False,
+    branches: Branches = "no",
 ) -> None:
     """Make a method known by name, for ``method=`` and ``--method``.
 
@@ -61,18 +72,19 @@ def register_method(
     >>> METHODS.pop("every-second").summary
     'every second channel'
     """
-    METHODS[name] = Method(name, stage, schedule, summary, skip_downsampling)
+    METHODS[name] = Method(name, stage, schedule, summary, skip_downsampling, branches)
 
 
-register_method("rbp", DiracStage, one_by_one, "recursive Bayesian pruning (the paper), layer by layer")
+register_method("rbp", DiracStage, one_by_one, "recursive Bayesian pruning (the paper), layer by layer", branches="too")
 register_method(
     "rrbp",
     DiracStage,
     by_depth,
     "the same for residual networks: the k-th layers of all blocks at once",
     skip_downsampling=True,
+    branches="too",
 )
-register_method("ibp", DiracStage, at_once, "the paper's ablation: all layers at once")
+register_method("ibp", DiracStage, at_once, "the paper's ablation: all layers at once", branches="too")
 
 register_method("bc", HorseshoeStage, at_once, "Bayesian Compression with a group horseshoe prior")
 register_method("bc-gnj", JeffreysStage, at_once, "Bayesian Compression with a normal-Jeffreys prior")
@@ -82,7 +94,7 @@ register_method("bmrs", BMRSStage, at_once, "Bayesian model reduction on the noi
 register_method("thinet", ThiNetStage, one_by_one, "channels that the next layer misses least, found greedily")
 register_method("cp", CPStage, one_by_one, "channels chosen by the lasso, the next layer's weights fitted anew")
 register_method("dds", DDSStage, at_once, "data-driven sparse structure selection: scales under an L1 penalty")
-register_method("dds-blocks", DDSBlocksStage, at_once, "the same for whole residual blocks")
+register_method("dds-blocks", DDSBlocksStage, at_once, "the same for whole residual blocks", branches="only")
 register_method("l1", L1, at_once, "filters of least L1 norm, one ranking over all layers")
 register_method("uniform", UniformL1, at_once, "filters of least L1 norm, the same share of every layer")
 register_method("taylor", Taylor, at_once, "channels of least first-order effect on the loss")

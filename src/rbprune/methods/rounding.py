@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 def allowed_widths(channels: int, step: int, least: int = 1) -> list[int]:
     """The widths that a site may have: multiples of ``step`` that keep ``least`` channels, and all of its channels.
 
-    >>> allowed_widths(20, 8), allowed_widths(20, 8, least=10), allowed_widths(6, 8)
-    ([8, 16, 20], [16, 20], [6])
+    A site of one channel is a branch, which goes whole or stays.
+
+    >>> allowed_widths(20, 8), allowed_widths(20, 8, least=10), allowed_widths(6, 8), allowed_widths(1, 8)
+    ([8, 16, 20], [16, 20], [6], [0, 1])
     """
+    if channels == 1:
+        return [0, 1]
     multiples = range(step * max(1, math.ceil(least / step)), channels, step)
     return [*multiples, channels]
 

@@ -28,6 +28,10 @@ SUMS_BY_DEFAULT = False
 """
 
 
+BLOCKS_BY_DEFAULT = False
+"""Whether whole branches are judged where nobody says so."""
+
+
 class PruningSettings(Section):
     """How channels are judged; each method reads what concerns it."""
 
@@ -68,6 +72,9 @@ class PruningSettings(Section):
     compensate: Literal["none", "factors", "weights"] = "none"
     """How what a removed channel carried is given to those that stay: by new factors on them from the curvature over
     all factors (rbp, rrbp, ibp), or by a least-squares fit of the weights that read them."""
+    blocks: bool = BLOCKS_BY_DEFAULT
+    """rbp, rrbp, ibp: also judge the branches of residual blocks as a whole, in a stage of their own before the
+    channels; a branch goes where its evidence is below what it costs."""
     downsampling: bool = False
     """rrbp: also prune the blocks whose shortcut is not the identity (the paper leaves them alone)."""
     sums: bool | None = None

@@ -192,7 +192,7 @@ class Stage:
         undecided, (verdicts, gone) = self.undecided(), self.decide()
         report = cut_stage(self, verdicts, gone, self.loop.recent if batches is None else batches, optimizer)
         self.loop.recent.clear()
-        channels = {name: (len(gone[name]), self.graph[name].channels) for name in self.names}
+        channels = {name: (len(gone[name]), self.graph.channels_left(name)) for name in self.names}
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
         self.result = StageResult(
             self.diagnostic, values, channels, undecided, self.price, self.guarded, self.notes, report
@@ -276,7 +276,7 @@ class Stage:
         return {name: gone[name] for name in ranks}
 
     def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:
-        if not bool(gone.all()):
+        if not bool(gone.all()) or not self.graph[name].keeps_one:
             return False
         gone[verdict.value.argmin()], remedy = False, "a lower prune.price" if self.price else "another prune.threshold"
         self.tell(

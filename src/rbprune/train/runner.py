@@ -26,7 +26,7 @@ from rbprune.train.phase import Phase, PhaseRun, plan_phases
 from rbprune.train.precision import start_engine
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
-from rbprune.train.state import RunData, RunFiles, RunState
+from rbprune.train.state import RunData, RunFiles, RunState, open_journal
 from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Interrupted, Signals
@@ -91,15 +91,10 @@ class Runner:
         self._saved = self._clock = time.monotonic()
         self._shown = 0.0
 
-    def _open_journal(self, main: bool) -> Journal:
-        files = self.files if main else None
-        events, board = (None, None) if files is None else (files.events_file, files.tensorboard)
-        return Journal(self.console, events=events, tensorboard=board, silent=not main)
-
     def run(self) -> dict[str, Any]:
         """Do what is left to do; returns the summary."""
         main = self.engine.main
-        self.journal = self._open_journal(main)
+        self.journal = open_journal(self.console, self.files, main=main)
         if not self.journal.events:
             self.journal.start(self.settings, self.command, self.graph, self.dataset_size)
             self.journal.precision(**self.arithmetic.told())
@@ -133,6 +128,9 @@ class Runner:
     # phases
 
     def _run_phase(self, phase: Phase, signals: Signals) -> None:
+        if phase.stage is not None and not self.pruner.sites_left(phase.stage):
+            self.state.phase += 1  # its sites have gone with a branch
+            return
         self.engine.place(self.model)
         if phase.kind != "pretrain" and not self.state.started:
             self._start()

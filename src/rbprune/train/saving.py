@@ -28,6 +28,7 @@ def take_checkpoint(runner: Runner) -> Checkpoint:
     values: dict[str, Any] = {
         "state": asdict(runner.state),
         "sites": runner.graph.plan().sites,
+        "blocks": list(runner.graph.removed_blocks),
         "phase": None if runner.current is None else runner.current.values(),
         "events": len(runner.journal.events),
         "dataset_size": runner.dataset_size,
@@ -59,6 +60,8 @@ def restore_checkpoint(runner: Runner, checkpoint: Checkpoint) -> None:
         runner.teacher = copy.deepcopy(runner.model).requires_grad_(False)
         load_state(runner.teacher, dense)
         runner.engine.place(runner.teacher)
+    if values.get("blocks"):
+        runner.graph.remove_blocks(values["blocks"])
     for site, left in values["sites"].items():
         kept = set(left["kept"])
         runner.graph.remove({site: [c for c in range(left["channels"]) if c not in kept]})

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from rich.console import Console
+
 from rbprune.data.source import Skipped
+from rbprune.logging.journal import Journal
 from rbprune.train.phase import Kind
 from rbprune.train.stream import Stream
 
@@ -37,6 +40,13 @@ class RunFiles(Protocol):
     @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
+
+
+def open_journal(console: Console, files: RunFiles | None, *, main: bool) -> Journal:
+    """The log of a run; only the main process of several writes and draws."""
+    files = files if main else None
+    events, board = (None, None) if files is None else (files.events_file, files.tensorboard)
+    return Journal(console, events=events, tensorboard=board, silent=not main)
 
 
 @dataclass

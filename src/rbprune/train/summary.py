@@ -42,7 +42,9 @@ def summarise(
         summary |= {f"{name}_before": dense[name], f"{name}_after": after, f"{name}_ratio": dense[name] / after}
     summary |= _total_ratios(graph)
     summary |= {
-        "channels": {s.name: [s.original, s.channels] for s in graph.sites if s.name in touched},
+        "channels": {s.name: [s.original, s.channels] for s in graph.sites if s.name in touched}
+        | {name: [channels, 0] for name, channels in graph.gone_sites.items()},
+        "removed_blocks": list(graph.removed_blocks),
         "undecided": state.undecided,
         "guarded": state.guarded,
         "dense_loss": state.dense_loss,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast, get_args
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from rbprune.errors import ModelError
 from rbprune.graph.cutting.history import CutHistory, note_cuts, read_cuts, tensor_shapes
 from rbprune.graph.cutting.plan import Plan
+from rbprune.graph.cutting.replace_modules import check_steps, replace_modules
 from rbprune.graph.cutting.surgery import find_tensor, keep_positions
 from rbprune.graph.layer_table import set_width
 from rbprune.graph.sites import Role
@@ -27,10 +29,14 @@ def apply_plan(model: nn.Module, plan: Plan) -> nn.Module:
     modules = dict(model.named_modules(remove_duplicate=False))
     for name, dim, kept in cuts:
         _check(model, name, dim, kept)
-    for name in plan.widths:
+    replaced = {path: steps for block in plan.blocks.values() for path, steps in block.modules.items()}
+    for name in (*plan.widths, *(path for path in replaced if not _lies_in(path, replaced))):
         if name not in modules:
             raise _not_here(model, name)
+    for path, steps in replaced.items():
+        check_steps(path, steps)
     shapes = tensor_shapes(model, plan.tensors)
+    replace_modules(model, replaced)
     for name, dim, kept in cuts:
         keep_positions(model, name, dim, torch.tensor(kept, dtype=torch.long))
     for name, widths in plan.widths.items():
@@ -41,6 +47,10 @@ def apply_plan(model: nn.Module, plan: Plan) -> nn.Module:
                 setattr(modules[name], axis, width)
     note_cuts(model, CutHistory(plan, shapes).after(earlier, model))
     return model
+
+
+def _lies_in(path: str, replaced: Mapping[str, list[str]]) -> bool:
+    return any(path.startswith(f"{other}.") for other in replaced)
 
 
 def _not_here(model: nn.Module, name: str) -> ModelError:

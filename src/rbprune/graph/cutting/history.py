@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from rbprune.graph.branch import is_replaced
 from rbprune.graph.cost import LayerCost
 from rbprune.graph.cutting.plan import Plan
 from rbprune.graph.cutting.surgery import find_tensor
@@ -35,11 +36,16 @@ class CutHistory:
         """The whole history of ``model``, which had an earlier one before this."""
         if earlier is None:
             return self
-        changed = {**earlier.plan.widths, **self.plan.widths}
+        gone = {path: steps for block in self.plan.blocks.values() for path, steps in block.modules.items()}
+        changed = {n: None for n in (*earlier.plan.widths, *self.plan.widths) if not is_replaced(n, gone)}
         counts = {name: counts_of(model.get_submodule(name)) for name in changed}
         return CutHistory(earlier.plan.then(self.plan, counts), {**self.shapes, **earlier.shapes})
 
     def original_layers(self, layers: Iterable[LayerCost]) -> list[LayerCost]:
+        """What all layers cost in the original network, where these are the ones of the present network."""
+        return self.scaled_to_original(layers) + [each for b in self.plan.blocks.values() for each in b.layers]
+
+    def scaled_to_original(self, layers: Iterable[LayerCost]) -> list[LayerCost]:
         """What these layers of the present network cost in the original one: in proportion to their weights."""
         found = []
         for layer in layers:

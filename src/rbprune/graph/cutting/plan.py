@@ -4,17 +4,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rbprune.errors import ModelError
+from rbprune.graph.branch import is_replaced
+from rbprune.graph.cost import LayerCost
 
-VERSION = 1
+VERSION = 2
+"""The format that is written where blocks are removed; without any it is 1, which older versions read too."""
+
+
+@dataclass(frozen=True)
+class RemovedBlock:
+    """A residual block whose branch is gone."""
+
+    modules: dict[str, list[str]] = field(default_factory=dict)
+    """What stands in place of modules (``branch.Replacements``)."""
+    layers: list[LayerCost] = field(default_factory=list)
+    """What its convolutions and linear layers cost in the original network."""
+
+    @staticmethod
+    def from_plain(name: str, raw: Any) -> RemovedBlock:
+        """Read what ``dataclasses.asdict`` gave."""
+        try:
+            modules = {str(path): [str(step) for step in _list(steps)] for path, steps in raw["modules"].items()}
+            layers = [
+                LayerCost(str(x["name"]), str(x["kind"]), int(x["macs"]), int(x["params"])) for x in raw["layers"]
+            ]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"block {name!r} of the plan is not one ({error!r}): it has modules, each with the steps that are left "
+                "of it, and layers, each with name, kind, macs and params"
+            ) from error
+        return RemovedBlock(modules, layers)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+    return value
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Kept positions (of the original network) of each changed tensor, new widths of modules, kept channels of sites.
+    """Kept positions (of the original network) of each changed tensor, new widths of modules, kept channels of sites,
+    blocks without their branch.
 
     The widths of a module go by the role of an axis (``out``) or, in a plan of several cuts, by attribute
     (``out_channels``).
@@ -27,10 +62,14 @@ class Plan:
     tensors: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     widths: dict[str, dict[str, int]] = field(default_factory=dict)
     sites: dict[str, dict[str, Any]] = field(default_factory=dict)
+    blocks: dict[str, RemovedBlock] = field(default_factory=dict)
+    """In the order in which they were removed."""
 
     def to_json(self) -> str:
-        """One object with the keys version, tensors, widths and sites."""
-        return json.dumps({"version": VERSION, **vars(self)})
+        """One object with the keys version, tensors, widths and sites and, where there are any, blocks."""
+        raw = {"version": VERSION if self.blocks else 1, **vars(self)}
+        blocks = {name: asdict(block) for name, block in raw.pop("blocks").items()}
+        return json.dumps({**raw, "blocks": blocks} if blocks else raw)
 
     @staticmethod
     def from_json(text: str) -> Plan:
@@ -38,13 +77,14 @@ class Plan:
         try:
             raw: Mapping[str, Any] = json.loads(text)
             version, parts = raw["version"], (raw["tensors"], raw["widths"], raw["sites"])
+            blocks = dict(raw.get("blocks", {}))
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError(f"this is not a pruning plan ({error!r}); one is the plan.json of a run folder") from error
-        if version != VERSION:
+        if version not in (1, VERSION):
             raise ModelError(
-                f"plan version {version!r} is unknown here (this rbprune reads {VERSION}); upgrade rbprune"
+                f"plan version {version!r} is unknown here (this rbprune reads 1 to {VERSION}); upgrade rbprune"
             )
-        return Plan(*parts)
+        return Plan(*parts, {name: RemovedBlock.from_plain(name, block) for name, block in blocks.items()})
 
     def then(self, later: Plan, counts: Mapping[str, dict[str, int]]) -> Plan:
         """Both cuts as one, of the network that this plan is for; ``later`` is for the network that this one leaves.
@@ -56,15 +96,16 @@ class Plan:
         >>> first.then(second, {}).tensors
         {'a.weight': {'0': [1, 5], '1': [3]}}
         """
-        tensors = {name: dict(dims) for name, dims in self.tensors.items()}
+        gone = {path: steps for block in later.blocks.values() for path, steps in block.modules.items()}
+        tensors = {name: dict(dims) for name, dims in self.tensors.items() if not is_replaced(name, gone)}
         for name, dims in later.tensors.items():
             own = tensors.setdefault(name, {})
             for dim, kept in dims.items():
                 own[dim] = [own[dim][position] for position in kept] if dim in own else kept
-        sites = dict(self.sites)
+        sites = {name: s for name, s in self.sites.items() if not is_replaced(name.partition("#")[0], gone)}
         for name, site in later.sites.items():
             before = sites.get(name)
             if before is not None and len(before["kept"]) == site["channels"]:
                 site = {"channels": before["channels"], "kept": [before["kept"][channel] for channel in site["kept"]]}
             sites[name] = site
-        return Plan(tensors, dict(counts), sites)
+        return Plan(tensors, dict(counts), sites, {**self.blocks, **later.blocks})

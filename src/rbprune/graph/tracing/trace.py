@@ -20,10 +20,11 @@ from rbprune.graph.rules import apply_rule, size_dependence
 from rbprune.graph.rules.layers import parameter
 from rbprune.graph.rules.verify_custom_layers import verify_custom_layers
 from rbprune.graph.sites import Site, collect_sites
+from rbprune.graph.tracing.branches import apart_from_sites, find_branches
 from rbprune.graph.tracing.hooks import find_hooked_modules, note_hook_effects
 from rbprune.graph.tracing.module_widths import WidthReads, freeze_read_widths
 from rbprune.graph.tracing.preserve_model import preserve_model
-from rbprune.graph.tracing.residual import find_blocks
+from rbprune.graph.tracing.residual import Block, find_blocks
 from rbprune.graph.tracing.shapes import note_shapes
 from rbprune.graph.tracing.shared_tensors import freeze_shared_tensors
 from rbprune.graph.tracing.tracer import trace_forward
@@ -44,6 +45,7 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     """
     _check_traceable(model, keep)
     propagation = Propagation(model, tuple(keep))
+    hooked = find_hooked_modules(model)
     graphs, width_reads = _graphs(propagation, model, arguments(example_inputs))
     for graph in graphs:
         _propagate(propagation, graph)
@@ -53,9 +55,12 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     freeze_read_widths(propagation, width_reads)
     component = propagation.ids.components()
     sites = collect_sites(propagation.axes.values(), component)
-    blocks = _mark_residual(sites, propagation, component, graphs[0])
+    blocks = [_blocks(propagation, graph) for graph in graphs]
+    _mark_residual(sites, propagation, component, blocks[0])
+    branches, staying = find_branches(propagation, graphs, blocks, hooked)
+    branches = {branch.name: branch for branch in apart_from_sites(branches.values(), sites)}
     frozen, axes = _why_frozen(propagation, sites), list(propagation.axes.values())
-    return ChannelGraph(model, sites, frozen, axes, applied, fixed, blocks, example_inputs)
+    return ChannelGraph(model, sites, frozen, axes, applied, fixed, branches, staying, example_inputs)
 
 
 def _check_traceable(model: nn.Module, keep: Sequence[str]) -> None:
@@ -163,12 +168,16 @@ def _bound_by(bond: Reason | None) -> Reason:
     return Reason(Kind.BOUND, f"its channels are bound to each other by {by}, so none can go alone", place)
 
 
-def _mark_residual(sites: list[Site], propagation: Propagation, component: Tensor, graph: fx.Graph) -> dict[str, str]:
-    """Note which sites lie in residual blocks; returns those with an identity shortcut, each with its last module."""
+def _blocks(propagation: Propagation, graph: fx.Graph) -> list[Block]:
     here = set(graph.nodes)
-    sums = {node: (left, right, ids) for node, left, right, ids in propagation.sums if node in here}
-    blocks = find_blocks(graph, [(node, left, right) for node, (left, right, _) in sums.items()])
-    summed = {c for block in blocks for c in component[compact(sums[block.sum][2])[0].unique()].tolist() if c != FROZEN}
+    sums = [(node, left, right) for node, left, right, _ in propagation.sums if node in here]
+    return find_blocks(graph, sums, propagation.modules)
+
+
+def _mark_residual(sites: list[Site], propagation: Propagation, component: Tensor, blocks: list[Block]) -> None:
+    """Note which sites lie in residual blocks."""
+    sums = {node: ids for node, _, _, ids in propagation.sums}
+    summed = {c for block in blocks for c in component[compact(sums[block.sum])[0].unique()].tolist() if c != FROZEN}
     for site in sites:
         out = next(part for part in site.parts if part.role == "out")
         channel = int(component[propagation.axes[out.owner, "out"].ids[out.positions[0, 0]]])
@@ -177,4 +186,3 @@ def _mark_residual(sites: list[Site], propagation: Propagation, component: Tenso
             site.residual = "sum"
         elif block is not None:
             site.residual, site.block, site.downsample = "inside", block.name, block.downsample
-    return {block.name: block.last for block in blocks if block.name and block.last}

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from rbprune.errors import UnprunableError, first_line
 from rbprune.graph.markers import seen_by_hook
-from rbprune.graph.node_info import info
+from rbprune.graph.node_info import ModuleCall, info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.rules import own_rule
 from rbprune.graph.tracing.concrete_sizes import ConcreteSizeTracer
@@ -47,6 +47,7 @@ class _Tracer(ConcreteSizeTracer):
         self.propagation, self.inputs, self.leaves, self.hooked = propagation, inputs, leaves, hooked
         self.thread = get_ident()
         self.path = [""]
+        self.calls: list[ModuleCall] = []
         self.failed: tuple[Exception, list[str]] | None = None
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
@@ -62,6 +63,7 @@ class _Tracer(ConcreteSizeTracer):
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(*args, **kwargs)
         info(node).source_line = current_source_line()
+        info(node).modules = tuple(self.path)
         return node
 
     def _input(self, number: int) -> Any:
@@ -90,6 +92,7 @@ class _Tracer(ConcreteSizeTracer):
         try:
             path = self.path_of_module(m)
             self.path.append(path)
+            source = args[0].node if len(args) == 1 and not kwargs and isinstance(args[0], fx.Proxy) else None
             each = self.hooked.get(path)
             if each is not None:
                 args, kwargs = self._mark(path, "input", (args, kwargs))
@@ -100,6 +103,7 @@ class _Tracer(ConcreteSizeTracer):
                 to_node = lambda value: tree_map_only(fx.Proxy, lambda p: p.node, value)  # noqa: E731
                 each.args, each.kwargs, each.output = to_node(args), to_node(kwargs), to_node(result)
                 result = self._mark(path, "output", result)
+            self.calls.append(ModuleCall(path, source, result.node if isinstance(result, fx.Proxy) else None))
             return result
         except Exception as error:
             if self.failed is None or self.failed[0] is not error:
@@ -135,6 +139,7 @@ def trace_forward(
                 graph = tracer.trace(model)
             for node in graph.nodes:
                 node.meta.pop("is_wrapped", None)  # else a GraphModule tells fx, for good, to wrap torch.zeros
+            propagation.calls[graph] = tracer.calls
             return graph
         except Exception as error:
             path = tracer.failed[1] if tracer.failed and tracer.failed[0] is error else [""]

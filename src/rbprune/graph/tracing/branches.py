@@ -1,0 +1,214 @@
+"""How the branch of a residual block can be removed, so that the sum is its shortcut.
+
+Best is to replace the module that is the block by what is left of it, which is often nothing. Where a block is no
+module of its own, its modules hand on what they are given, and the one whose output is added gives zeros.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+
+from torch import fx, nn
+
+from rbprune.graph.branch import Branch, Replacements, make_branch
+from rbprune.graph.cutting.replace_modules import FUNCTIONS, ZEROS
+from rbprune.graph.node_info import info
+from rbprune.graph.propagation import Propagation
+from rbprune.graph.reasons import Kind, Reason
+from rbprune.graph.sites import Site
+from rbprune.graph.tracing.residual import Block
+
+_PASSING = ("max_pool2d", "adaptive_max_pool2d", "dropout", "contiguous")
+_PASSING_MODULES = (nn.MaxPool2d, nn.AdaptiveMaxPool2d, nn.Dropout, nn.Identity)
+"""Operations whose results lie between the values that they are given."""
+
+
+def find_branches(
+    propagation: Propagation, graphs: list[fx.Graph], blocks: list[list[Block]], hooked: Collection[str]
+) -> tuple[dict[str, Branch], dict[str, Reason]]:
+    """The branches that can go, and the others with the reason; ``blocks`` are those of each graph, ``hooked`` the
+    modules with forward hooks of the user's. A branch must go in the same way in all graphs."""
+    found = [_Branches(propagation, graph, hooked).find(own) for graph, own in zip(graphs, blocks, strict=True)]
+    branches, refused = found[0]
+    for others, reasons in found[1:]:
+        for name, branch in list(branches.items()):
+            if name in reasons:
+                refused[name] = reasons[name]
+            elif name not in others or others[name].choices != branch.choices:
+                refused[name] = Reason(Kind.NOT_SUPPORTED, "the block is another one in training")
+            if name in refused:
+                del branches[name]
+    return branches, refused
+
+
+def apart_from_sites(branches: Iterable[Branch], sites: Iterable[Site]) -> Iterator[Branch]:
+    """The branches, each by a name that no site has: a single layer's would else be that of its channels."""
+    names = {site.name for site in sites}
+    for branch in branches:
+        branch.name = f"branch of {branch.name}" if branch.name in names else branch.name
+        yield branch
+
+
+class _Branches:
+    """Looks for the branches of one graph."""
+
+    def __init__(self, propagation: Propagation, graph: fx.Graph, hooked: Collection[str]) -> None:
+        self.propagation, self.hooked = propagation, hooked
+        self.nodes: list[fx.Node] = list(graph.nodes)
+        self.order = {node: number for number, node in enumerate(self.nodes)}
+        self.calls = propagation.calls[graph]
+        self.times = Counter(call.path for call in self.calls)
+        self.live: set[fx.Node] = set()
+        """Nodes whose results are used for the network's outputs."""
+        for node in reversed(self.nodes):
+            if node.op == "output" or any(user in self.live for user in node.users):
+                self.live.add(node)
+
+    def find(self, blocks: Iterable[Block]) -> tuple[dict[str, Branch], dict[str, Reason]]:
+        """Branches by name, and reasons for those that stay. The name is that of the block where it is a module, else
+        of what holds the branch; the second of the same name is called "name#2"."""
+        branches: dict[str, Branch] = {}
+        refused: dict[str, Reason] = {}
+        names: Counter[str] = Counter()
+        for block in sorted(blocks, key=lambda each: self.order[each.sum]):
+            if block.name is None or block.added is None or block.fork is None:
+                continue
+            made = self._branch(block, block.fork, block.added)
+            base = made.name if isinstance(made, Branch) else block.name
+            names[base] += 1
+            name = base if names[base] == 1 else f"{base}#{names[base]}"
+            if isinstance(made, Branch):
+                made.name, branches[name] = name, made
+            else:
+                refused[name] = made
+        return branches, refused
+
+    def _branch(self, block: Block, fork: fx.Node, added: fx.Node) -> Branch | Reason:
+        reason = self._stays(block)
+        if reason is not None:
+            return reason
+        output = self._output(added, block.nodes)
+        if output is None:
+            return Reason(
+                Kind.NOT_SUPPORTED, "no module gives what is added to the shortcut", info(block.sum).source_line
+            )
+        whole, inside = self._replace_block(block, fork), self._replace_inside(block, output)
+        choices = [way for way in (whole, inside) if way is not None]
+        if not choices:
+            return Reason(Kind.NOT_SUPPORTED, "its modules also do something else", info(block.sum).source_line)
+        return make_branch(block.name or output if whole is None else next(iter(whole)), output, choices)
+
+    def _stays(self, block: Block) -> Reason | None:
+        """Why a branch must stay, where that can be said from the graph alone."""
+        describe, place = self.propagation.describe, info(block.sum).source_line
+        if block.sum.kwargs or describe(block.sum) not in ("add", "add_", "iadd"):
+            return Reason(Kind.NOT_SUPPORTED, f"{describe(block.sum)} does not simply add it", place)
+        for node in block.nodes:
+            others = (user for user in node.users if user not in block.nodes and user is not block.sum)
+            reader = next((user for user in others if user in self.live), None)
+            if reader is not None:
+                return Reason(Kind.USED_ELSEWHERE, f"{describe(reader)} reads {describe(node)} inside of it", place)
+        for path in dict.fromkeys(str(n.target) for n in block.nodes if n.op == "call_module"):
+            kept = self.propagation.kept(path)
+            if kept is not None:
+                return kept
+            has_parameters = next(self.propagation.modules[path].parameters(), None) is not None
+            if has_parameters and self.times[path] > 1:
+                return Reason(Kind.SHARED, f"{path!r} inside of it is called {self.times[path]} times", place)
+        inside = {path for node in block.nodes for path in info(node).modules if path}
+        hook = next((path for path in self.hooked if path in inside), None)
+        return None if hook is None else Reason(Kind.FORWARD_HOOK, f"{hook!r} has a forward hook", place)
+
+    def _output(self, node: fx.Node, members: Collection[fx.Node]) -> str | None:
+        """The module on whose output the factor of the branch stands: the last one with parameters where only products
+        and operations on one tensor follow on it, else the last one."""
+        last: str | None = None
+        while node in members:
+            paths = [str(node.target)] if node.op == "call_module" else []
+            paths += [call.path for call in self.calls if call.output is node and call.path not in paths]
+            for path in paths:
+                if self.times[path] == 1 and all(n in members for n in self.nodes if path in info(n).modules[-1:]):
+                    if list(self.propagation.modules[path].parameters(recurse=False)):
+                        return path
+                    last = last or path
+            sources = [source for source in node.all_input_nodes if source in members]
+            is_product = self.propagation.describe(node) in ("mul", "mul_", "imul")
+            if not sources or (len(sources) > 1 and not is_product):
+                break
+            node = max(sources, key=lambda source: info(source).result.numel())
+        return last
+
+    def _replace_block(self, block: Block, fork: fx.Node) -> Replacements | None:
+        """Replace the module that is the block by what is left of it: a chain of children and functions."""
+        path = info(block.sum).modules[-1]
+        call = next((each for each in self.calls if each.path == path), None)
+        if not path or call is None or self.times[path] > 1 or call.source is None or call.output is None:
+            return None
+        inside = {node for node in self.nodes if path in info(node).modules}
+        steps: list[str] = []
+        has_sum = False
+        node, passed, is_positive = call.source, {block.sum, *block.shortcut}, False
+        while node is not call.output:
+            if node is fork:
+                node, is_positive, has_sum = block.sum, self._is_output_of_relu(fork), True
+                if node is call.output:
+                    break
+            step = self._step(node, path, inside - block.nodes)
+            if step is None or step[0] in steps:
+                return None
+            name, node = step
+            relu = name == "torch.relu" or type(self.propagation.modules.get(f"{path}.{name}")) is nn.ReLU
+            if not (relu and is_positive):
+                steps.append(name)
+            is_positive = relu
+            passed.add(node)
+            passed |= {other for other in inside if f"{path}.{name}" in info(other).modules}
+        left = (inside & self.live) - block.nodes - passed  # what the branch alone reads: parameters, sizes
+        outside = (user for other in left for user in other.users if user not in block.nodes and user not in left)
+        elsewhere = (user for other in passed - {call.output} for user in other.users if user not in inside)
+        uses = (n for n in self.nodes if n not in inside and n.op in ("get_attr", "call_module"))
+        shared = any(str(n.target).startswith(f"{path}.") for n in uses)
+        return {path: steps} if has_sum and not shared and not any(outside) and not any(elsewhere) else None
+
+    def _step(self, node: fx.Node, path: str, inside: Collection[fx.Node]) -> tuple[str, fx.Node] | None:
+        """What follows on a node in a chain: a child of the module, or a function, by name, and its result."""
+        for call in self.calls:
+            holder, _, leaf = call.path.rpartition(".")
+            follows = call.source is node and holder == path and self._is_own(call.path, path)
+            if follows and call.output is not None and call.output in inside:
+                return leaf, call.output
+        for user in node.users:
+            name = f"torch.{self.propagation.describe(user).rstrip('_')}"
+            plain = user.op != "call_module" and user.args == (node,) and set(user.kwargs) <= {"inplace"}
+            if user in inside and plain and name in FUNCTIONS:
+                return name, user
+        return None
+
+    def _is_own(self, child: str, path: str) -> bool:
+        """Whether a child is called in its module alone, and once if it has parameters."""
+        has_parameters = next(self.propagation.modules[child].parameters(), None) is not None
+        runs = [info(node).modules for node in self.nodes if child in info(node).modules]
+        return all(path in modules for modules in runs) and not (has_parameters and self.times[child] > 1)
+
+    def _is_output_of_relu(self, node: fx.Node) -> bool:
+        """Whether nothing negative can be there."""
+        module = self.propagation.modules.get(str(node.target)) if node.op == "call_module" else None
+        name = self.propagation.describe(node).rstrip("_")
+        if isinstance(module, nn.ReLU | nn.ReLU6) or (module is None and name in ("relu", "relu6")):
+            return True
+        passes = isinstance(module, _PASSING_MODULES) or (module is None and name in _PASSING)
+        return passes and bool(node.all_input_nodes) and self._is_output_of_relu(node.all_input_nodes[0])
+
+    def _replace_inside(self, block: Block, output: str) -> Replacements | None:
+        """Let the outermost modules inside of the branch hand on what they are given, and the last one give zeros."""
+        run: dict[str, bool] = {}
+        for node in self.nodes:
+            for path in info(node).modules:
+                run[path] = run.get(path, True) and node in block.nodes
+        own = {path for path, only_here in run.items() if path and only_here and self.times[path] == 1}
+        outermost = [p for p in own if not any(p.startswith(f"{other}.") for other in own)]
+        last = next((path for path in outermost if output == path or output.startswith(f"{path}.")), None)
+        if last is None:
+            return None
+        return {path: [ZEROS] if path == last else [] for path in sorted(outermost)}
