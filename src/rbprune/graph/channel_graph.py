@@ -265,20 +265,13 @@ class ChannelGraph:
         return weight
 
     def layers(self) -> list[LayerCost]:
-        """What each convolution and linear layer costs now, front to back; nothing else is counted.
-
-        Those whose weight is computed in the forward come last; they never change.
-        """
+        """What each convolution and linear layer costs now, front to back; weights computed in the forward come last."""
         found = []
         for owner, positions in self._applied.items():
             weight = self._weight(owner)
             kind = "conv" if weight.dim() > 2 else "linear"
             found.append(LayerCost(owner, kind, positions * weight.numel(), weight.numel()))
         return found + self._fixed
-
-    def layers_without(self, counts: Mapping[str, int]) -> list[LayerCost]:
-        """What each layer would cost without so many channels of each site, whichever they are; nothing is cut."""
-        return layer_shares.layers_without(self, counts)
 
     def macs(self) -> int:
         """Multiply-accumulates of convolutions and linear layers for one example."""
@@ -303,7 +296,3 @@ class ChannelGraph:
     def channel_shares(self, site: Site) -> Iterator[tuple[str, float]]:
         """Layers that hold weights of the site's channels, each with the share of its weights that one channel has."""
         return layer_shares.channel_shares(self, site)
-
-    def channels_within(self, site: Site) -> int:
-        """How many channels of the network one channel of ``site`` stands for: all that a branch makes, else itself."""
-        return layer_shares.channels_within(self, site)

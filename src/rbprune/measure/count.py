@@ -13,6 +13,7 @@ from typing import Any
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
 from rbprune.graph.cost import LayerCost
+from rbprune.graph.layer_shares import layers_without
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def count_widths(graph: ChannelGraph, widths: Mapping[str, int]) -> Count:
     for name, width in widths.items():
         site = graph[name]
         removed[name] = site.channels - width
-        now = graph.layers_without(removed)
+        now = layers_without(graph, removed)
         accumulated.append(SiteCount(name, site.original, width, *_ratios(dense, now)))
     layers = [_compare(d.name, [d], [n]) for d, n in zip(dense, now, strict=True)]
     total = _compare("total", dense, now)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rbprune.graph import ChannelGraph, Site
 from rbprune.graph.cost import LATENCY, MACS, PARAMS, Cost
+from rbprune.graph.layer_shares import channels_within
 from rbprune.utils.section import Section
 
 MIN_NATS = 20.0
@@ -118,7 +119,7 @@ class ChannelPrices:
 
     def of(self, graph: ChannelGraph, site: Site) -> Tensor:
         """Nats for each channel of ``site`` in the network as it is now."""
-        within = graph.channels_within(site)
+        within = channels_within(graph, site)
         value = self.least * within
         if self.per_million:
             cost = self.cost.per_channel(graph, site)

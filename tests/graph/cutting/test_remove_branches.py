@@ -15,6 +15,7 @@ from rbprune import Plan, apply_plan, models, trace
 from rbprune.errors import ModelError, UnprunableError
 from rbprune.graph import ChannelGraph
 from rbprune.graph.cost import MACS, PARAMS
+from rbprune.graph.layer_shares import layers_without
 from tests.graph.operations import Net, conv
 from tests.graph.residual_networks import FORMS, Block, Flat, residual_net
 from tests.networks import check_cut, relative_error, scramble
@@ -91,7 +92,7 @@ def test_costs_and_sites_follow() -> None:
     net = scramble(residual_net(FORMS["relu after the sum"][0]))
     graph = trace(net, x := torch.randn(2, 3, 8, 8, dtype=torch.float64))
     foretold = {cost.name: cost.without(graph, {"1.1": 1, "1.1.conv1": 3, "1.0.conv1": 2}) for cost in (MACS, PARAMS)}
-    layers = graph.layers_without({"1.1": 1, "1.1.conv1": 3, "1.0.conv1": 2})
+    layers = layers_without(graph, {"1.1": 1, "1.1.conv1": 3, "1.0.conv1": 2})
     branch = MACS.per_channel(graph, graph["1.1"])
     assert branch == 2 * 6 * 8 * 9 * 64 == graph.macs() - graph.macs_without({"1.1": 1})
     before = graph.macs()
