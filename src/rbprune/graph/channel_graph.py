@@ -265,7 +265,7 @@ class ChannelGraph:
         return weight
 
     def layers(self) -> list[LayerCost]:
-        """What each convolution and linear layer costs now, front to back; weights computed in the forward come last."""
+        """What each convolution and linear layer costs now, front to back; weights made in the forward come last."""
         found = []
         for owner, positions in self._applied.items():
             weight = self._weight(owner)
