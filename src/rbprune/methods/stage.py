@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from rbprune.errors import LoopError
 from rbprune.graph import ChannelGraph, Site
+from rbprune.methods.channel_record import ChannelEvidence, after_cut, record_sites
 from rbprune.methods.cost_target import cut_to_target
 from rbprune.methods.cut import UNKNOWN, Forecast, Proposal, StageStart, Transaction, cut_unmeasured, network_state
 from rbprune.methods.ending import STAGE_STEPS, Batch, stage_batches
 from rbprune.methods.loop_watch import LoopWatch
 from rbprune.methods.settings import PruningSettings, StageContext
-from rbprune.methods.verdict import StageResult, Verdict
+from rbprune.methods.verdict import StageResult, Verdict, spare_one
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import evaluating
 
@@ -56,6 +57,8 @@ class Stage:
         """What is trained beside the network."""
         self.price: dict[str, tuple[float, float]] = {}
         self.notes: dict[str, float] = {}
+        self.evidence: dict[str, ChannelEvidence] = {}
+        """What ``judge`` weighed, for methods that weigh evidence."""
         self.guarded: list[str] = []
         """Sites where one channel was spared because all were redundant."""
         self.result: StageResult | None = None
@@ -176,7 +179,7 @@ class Stage:
         if self.observes and not self._observed:
             self.observe_recent()
         undecided, (verdicts, gone) = self.undecided(), self.decide()
-        forecast = self.forecast(gone)
+        records, forecast = record_sites(self.graph, verdicts, gone, self.evidence), self.forecast(gone)
         self.abandon(forget=False)
         proposal = Proposal(
             gone,
@@ -195,8 +198,9 @@ class Stage:
         self.loop.recent.clear()
         channels = {name: (len(gone[name]), self.graph[name].channels) for name in self.names}
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
+        records = after_cut(records, self.graph)
         self.result = StageResult(
-            self.diagnostic, values, channels, undecided, self.price, self.guarded, self.notes, report
+            self.diagnostic, values, channels, undecided, self.price, self.guarded, self.notes, report, records
         )
         return self.result
 
@@ -204,7 +208,11 @@ class Stage:
         """A verdict for each site, and which of its channels go; one stays where all were to go."""
         verdicts = self.judge()
         gone = self._chosen(verdicts)
-        self.guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]
+        remedy = "a lower prune.price" if self.price else "another prune.threshold"
+        spared = {name: spare_one(name, each, gone[name], remedy) for name, each in verdicts.items()}
+        self.guarded = [name for name, message in spared.items() if message is not None]
+        for message in filter(None, spared.values()):
+            self.tell(message)
         return verdicts, gone
 
     def forecast(self, gone: dict[str, Tensor]) -> Forecast:
@@ -276,16 +284,6 @@ class Stage:
         ranks = {name: verdict.ranking for name, verdict in verdicts.items()}
         gone = cut_to_target(self.graph, ranks | self.rank_later_sites(), self.context.target, self.settings.least)
         return {name: gone[name] for name in ranks}
-
-    def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:
-        if not bool(gone.all()):
-            return False
-        gone[verdict.value.argmin()], remedy = False, "a lower prune.price" if self.price else "another prune.threshold"
-        self.tell(
-            f"every channel of {name!r} was redundant; the least redundant one is kept. If the error suffers, {remedy} "
-            "keeps more"
-        )
-        return True
 
     def abandon(self, *, forget: bool = True) -> None:
         """Take everything off the model, which stays as it is; the stage is over without a result."""
