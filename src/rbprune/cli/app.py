@@ -10,7 +10,9 @@ from rich.console import Console
 from rbprune.cli.compare import compare
 from rbprune.cli.count import count
 from rbprune.cli.demo import demo
+from rbprune.cli.frontier import frontier
 from rbprune.cli.inspect import inspect
+from rbprune.cli.pick import pick
 from rbprune.cli.prune import prune
 from rbprune.cli.reproduce import reproduce
 from rbprune.cli.resume import resume
@@ -23,7 +25,7 @@ from rbprune.utils.memory import keep_freed_memory
 from rbprune.utils.processes import is_main
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
-for verb in (demo, train, prune, resume, compare, reproduce, inspect, count, time, shard):
+for verb in (demo, train, prune, resume, frontier, pick, compare, reproduce, inspect, count, time, shard):
     app.command(verb)
 
 

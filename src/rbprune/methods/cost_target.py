@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rbprune.errors import ConfigError
+from rbprune.errors import OutOfReachError
 from rbprune.graph import ChannelGraph
 from rbprune.graph.cost import amount
 from rbprune.methods.settings import Target
@@ -38,7 +38,7 @@ def cut_to_target(graph: ChannelGraph, values: Mapping[str, Tensor], target: Tar
 
     if (reachable := left(len(ranked))) > limit:
         ratio = math.floor(100 * cost.total(graph) / reachable) / 100
-        raise ConfigError(
+        raise OutOfReachError(
             f"a network of {amount(cost, limit)} is out of reach: {reachable / 1e6:.3g} M ({ratio:g}x fewer) are "
             f"left when every layer that may be cut keeps {least:.0%} of its channels, and at least one; ask for less "
             f"(prune.{cost.name}_ratio) or let layers keep less (prune.least = {least:g})"
