@@ -14,6 +14,10 @@ class ConfigError(RbpruneError):
     """A recipe, a flag or an argument has a value that cannot be used."""
 
 
+class OutOfReachError(ConfigError):
+    """A target asks for a smaller network than may be cut; the message says what can be reached."""
+
+
 class DataError(RbpruneError):
     """Data is missing, damaged, empty or contains what the loss cannot take."""
 

@@ -34,3 +34,11 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         assert not list(tmp_path.iterdir())
 
     return check
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished ``rbprune prune``; nobody may change it."""
+    folder = tmp_path_factory.mktemp("cli") / "whole"
+    assert run("prune", "demo", "--out", str(folder), *overrides(), "--json") == 0
+    return folder

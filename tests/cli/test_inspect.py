@@ -58,7 +58,21 @@ def test_the_table_is_of_any_cost(capsys: pytest.CaptureFixture[str]) -> None:
         (("inspect", "lenet"), "did you mean 'lenet5'"),
         (("inspect", "lenet5", "--cost", "flops"), "unknown cost 'flops'; known are macs, params"),
         (("inspect", "lenet5", "--input", "1xbig"), "a shape such as 3x224x224; this is '1xbig'"),
+        (("inspect",), "inspect needs a MODEL, such as lenet5, or --run DIR and --site NAME"),
+        (("inspect", "--site", "conv1"), "give --run DIR and --site NAME, and no MODEL"),
+        (("inspect", "lenet5", "--run", "runs/x", "--site", "conv1"), "give --run DIR and --site NAME, and no MODEL"),
+        (("inspect", "--run", "nowhere", "--site", "conv1"), "nowhere is no run folder"),
     ],
 )
 def test_a_mistake_is_one_message_and_a_code(words: tuple[str, ...], message: str, refused: Refused) -> None:
     refused(words, message)
+
+
+def test_a_run_tells_why_its_channels_went(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", "--run", str(whole), "--site", "conv2") == 0
+    table = capsys.readouterr().out
+    assert "conv2: stage 2 of rbp, 50 channels (" in table
+    assert "evidence" in table and "goes" in table
+    assert run("inspect", "--run", str(whole), "--site", "conv2", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["channels"]) == 50 and found["method"] == "rbp"

@@ -101,7 +101,7 @@ def test_all_of_it_is_restored() -> None:
     seen(noise, torch.tensor([1.0, 2.0]))
     noise.passes, noise.loss_per_nat = 7, 0.3
     assert noise.goal.tolist() == [OPEN, OPEN]
-    noise.decide(torch.tensor([True, False]), torch.tensor([False, True]), 0.2)
+    noise.decide(torch.tensor([True, False]), torch.tensor([False, True]), 0.2, torch.rand(3, 2))
     other.load_state_dict({name: value.clone() for name, value in noise.state_dict().items()})
     assert (other.passes, other.slopes, other.is_decided, other.loss_per_nat) == (7, 1, True, 0.3)
     for name, value in noise.state_dict().items():

@@ -177,6 +177,27 @@ def test_what_was_decided_is_not_decided_again() -> None:
     result = stage.finish(batches=[])
     assert result.channels == {"0": (6, 4)} and stage.graph["0"].alive.tolist() == [2, 3, 4, 5]
     assert result.undecided == {"0": pytest.approx(2 / 6)}
+    record = result.records["0"]
+    assert record.evidence is not None and record.evidence.error is not None
+    assert record.evidence.nats.tolist() == pytest.approx(EVIDENCE), "as it was when the decision fell"
+    assert record.evidence.error.tolist() == pytest.approx([3.0] * 6)
+    assert record.verdicts() == ["goes", "goes", "undecided", "undecided", "stays", "stays"]
+
+
+def test_rates_by_adam_imply_the_evidence_without_its_error() -> None:
+    """The evidence is the one whose best rate is the rate that was found."""
+    graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
+    stage = DiracStage(graph, ["0"], stage_context(graph, rates="adam", confidence=0))
+    rates = torch.tensor([0.01, 0.05, 0.3, 0.8, 0.9, 0.95])
+    with torch.no_grad():
+        stage.factors.rate.copy_(rates)
+    evidence = (stage.judge(), stage.evidence["0"])[1]
+    assert evidence.error is None
+    assert evidence.price.tolist() == pytest.approx([20.0] * 6)
+    found = dirac.stationary_rate(2 * evidence.nats, torch.full((6,), 0.025))
+    torch.testing.assert_close(found, rates, rtol=1e-3, atol=1e-4)
+    assert not bool(evidence.undecided.any()), "without confidence the threshold decides"
+    stage.abandon()
 
 
 def test_the_last_channel_of_a_closing_site_goes_to_rate_0() -> None:

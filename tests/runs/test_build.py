@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+import rbprune
 from rbprune.errors import ConfigError
 from rbprune.runs.build import EVALUATION_BATCH, build_model, load_data, make_run_data, make_runner
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
-from tests.runs.quick import QUICK, SMALL, quiet
+from tests.runs.quick import QUICK, SMALL, quiet, summary_of
 
 
 def test_data_are_divided_as_the_settings_say() -> None:
@@ -45,3 +47,28 @@ def test_without_weights_and_training_there_is_nothing_to_prune(tmp_path: Path) 
     config = load_recipe("demo", QUICK).model_copy(update={"pretrain": None})
     with pytest.raises(ConfigError, match=r"set model.weights=FILE or give a \[pretrain\] section"):
         make_runner(config, RunFolder(tmp_path), quiet(), [])
+
+
+def test_a_pruned_network_is_built_from_its_plan_and_a_run_goes_on_from_it(whole: Path, tmp_path: Path) -> None:
+    """Its plan then leads from the network as the zoo builds it, not from the one that this run began with."""
+    cut = [f"model.weights={whole / 'model.safetensors'}", f"model.plan={whole / 'plan.json'}"]
+    more = ["prune.method=uniform", "prune.macs_ratio=1.5", "finetune.epochs=1"]
+    settings = load_recipe("demo", [*QUICK, *cut, *more])
+    summary = start(settings, tmp_path / "run", console=quiet())
+    assert summary["macs_before"] == summary_of(whole)["macs_after"]
+    assert summary["error_before"] == summary_of(whole)["error_after"], "it is the same network"
+    assert summary["val_error_before"] == summary_of(whole)["val_error_after"]
+    pruned = rbprune.load(tmp_path / "run", rbprune.models.build("lenet5"))
+    assert rbprune.trace(pruned, torch.zeros(1, 1, 28, 28)).macs() == summary["macs_after"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["model.plan=plan.json"], "model.plan = 'plan.json' .* model.weights must name its weights"),
+        (["model.plan=no.json", "model.weights=a.safetensors"], "model.plan: there is no file '/.*no.json'"),
+    ],
+)
+def test_a_plan_that_cannot_be_used_is_refused(settings: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_model(load_recipe("demo", [*settings, "model.input_shape=[1, 28, 28]"]))

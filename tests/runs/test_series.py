@@ -10,7 +10,7 @@ import pytest
 from rbprune.errors import ConfigError
 from rbprune.runs import series
 from rbprune.runs.folder import RunFolder
-from rbprune.runs.series import computing_like, dense_weights, reason, run_once
+from rbprune.runs.series import claim, computing_like, dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
 from tests.runs.quick import SMALL, quiet
@@ -74,3 +74,24 @@ def test_a_foreseen_error_is_its_message_and_another_leaves_its_traceback(tmp_pa
     except ZeroDivisionError as error:
         assert reason(error, story) == f"ZeroDivisionError: {error} (see {story})"
     assert "_ = 1 // 0" in story.read_text()
+
+
+def test_a_folder_belongs_to_one_series(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".request.json.17.tmp").write_text("half")
+    claim(out, {"recipe": "demo", "ratios": (1.5, 2.0)}, "frontier")
+    claim(out, {"recipe": "demo", "ratios": (1.5, 2.0)}, "frontier")
+    with pytest.raises(ConfigError, match=r"holds a frontier with another ratios \(\[1\.5, 2\.0\], now \[3\.0\]\)"):
+        claim(out, {"recipe": "demo", "ratios": (3.0,)}, "frontier")
+    (tmp_path / "other").write_text("a file")
+    with pytest.raises(ConfigError, match="other exists and holds no frontier; choose another --out"):
+        claim(tmp_path / "other", {}, "frontier")
+    with pytest.raises(ConfigError, match="exists and holds no frontier"):
+        claim(tmp_path, {}, "frontier")
+
+
+def test_the_dense_network_is_trained_whatever_the_method_must_be_told(tmp_path: Path) -> None:
+    given = (*SMALL, "prune.method=uniform", "pretrain.epochs=0")
+    dense_weights("demo", given, tmp_path / "dense", title="dense", console=quiet())
+    assert RunFolder(tmp_path / "dense").is_finished

@@ -20,7 +20,10 @@ from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Interrupted
 from tests.runs.quick import QUICK, digest, quiet, summary_of
 
-FILES = {"config.toml", "events.jsonl", "plan.json", "model.safetensors", "summary.json", "report.html", "tb"}
+FILES = {
+    *("config.toml", "events.jsonl", "plan.json", "model.safetensors", "mistakes.json", "summary.json", "report.html"),
+    "tb",
+}
 
 
 def test_a_run_is_a_folder(whole: Path) -> None:

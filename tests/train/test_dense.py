@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from rbprune.methods.loss_check import LossCheck
 from rbprune.settings.sections import RuntimeSettings
 from rbprune.train.budget import CHECK_BATCHES, forward_cost
-from rbprune.train.dense import CHECK, check_batches
+from rbprune.train.dense import CHECK, check_batches, score_dense
 from rbprune.train.engine import Engine
+from rbprune.train.evaluate import Mistakes, Score
+from rbprune.train.state import RunData, RunState
 from rbprune.train.stream import LoaderStream
 from tests.networks import stripes
 from tests.train.small import STEPS, small_runner
@@ -58,3 +60,24 @@ def test_a_run_measures_the_dense_network_once_and_books_it() -> None:
     assert runner.state.cost["prune"] == pytest.approx(forward_cost(STEPS, STEPS)), (
         "what is known is not measured again"
     )
+
+
+def test_the_dense_network_is_scored_on_validation_and_test_data_each_once() -> None:
+    asked: list[object] = []
+
+    def score(stream: object) -> Score:
+        asked.append(stream)
+        return Score(12.5, "error", None, Mistakes(8, (3,), 1))
+
+    images, labels = stripes(8)
+    val, test = LoaderStream([(images, labels)]), LoaderStream([(images, labels)])
+    state = RunState()
+    score_dense(RunData(train=lambda size: val, val=val, test=test), state, score)
+    assert asked == [test, val]
+    assert (state.error_before, state.val_error_before) == (12.5, 12.5)
+    assert state.mistakes_before == {"examples": 8, "wrong": [3], "order": 1}
+    asked.clear()
+    score_dense(RunData(train=lambda size: val, val=val, test=val), RunState(), score)
+    assert asked == [val], "the same data are not looked at twice"
+    score_dense(RunData(train=lambda size: val), RunState(), score)
+    assert asked == [val]

@@ -11,7 +11,7 @@ from rbprune.data import TensorSource
 from rbprune.errors import DataError, NumericalError
 from rbprune.settings.sections import RuntimeSettings
 from rbprune.train.engine import Engine
-from rbprune.train.evaluate import evaluate
+from rbprune.train.evaluate import Mistakes, evaluate
 from rbprune.train.stream import LoaderStream, SourceStream
 
 
@@ -52,3 +52,19 @@ def test_a_loss_that_is_no_number_is_told_with_its_batch() -> None:
     batches = [(torch.ones(1, 1), torch.zeros(1, 1)), (torch.full((1, 1), 1e30), torch.zeros(1, 1))]
     with pytest.raises(NumericalError, match="the loss is inf at evaluation batch 1"):
         evaluate(Engine(RuntimeSettings()), nn.Identity(), LoaderStream(batches), F.mse_loss)
+
+
+def test_mistakes_are_named_by_their_place_and_the_order_has_its_checksum() -> None:
+    outputs, targets = torch.eye(4)[[0, 1, 1, 3, 2]], torch.tensor([0, 1, 2, 3, 0])
+
+    def mistakes(order: list[int], size: int) -> Mistakes:
+        batches = [(outputs[order][i : i + size], targets[order][i : i + size]) for i in range(0, 5, size)]
+        found = evaluate(Engine(RuntimeSettings()), nn.Identity(), LoaderStream(batches), F.cross_entropy).mistakes
+        assert found is not None
+        return found
+
+    plain = mistakes([0, 1, 2, 3, 4], 5)
+    assert (plain.examples, plain.wrong) == (5, (2, 4))
+    assert mistakes([0, 1, 2, 3, 4], 2) == plain, "whatever the batches"
+    other = mistakes([4, 1, 2, 3, 0], 2)
+    assert other.wrong == (0, 2) and mistakes([3, 1, 2, 0, 4], 5).order != plain.order

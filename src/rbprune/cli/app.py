@@ -18,6 +18,8 @@ VERBS = {
     "train": "Train the dense network of a recipe; its weights end in OUT/model.safetensors.",
     "prune": "Prune a trained network and fine-tune it.",
     "resume": "Go on with an interrupted run from its last checkpoint; the end is the same as without it.",
+    "frontier": "Prune a network further and further, each time from the last result, and draw error against cost.",
+    "pick": "Show the smallest network of a frontier that keeps the validation error, and copy it if asked to.",
     "compare": "Prune one network by several methods under the same budget, and print the table.",
     "reproduce": "Make a table or figure of the paper anew and print it beside the paper's own figures.",
     "inspect": "Show which channels of a network can be removed, together with what, and what they cost.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from json import dumps
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -10,19 +11,29 @@ from rich.console import Console
 from rich.table import Table
 
 from rbprune.cli.options import Input, Json, traced
+from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
 from rbprune.graph.cost import COSTS, MACS, Cost, find_cost, known_costs
 from rbprune.logging.cost_totals import quantity
+from rbprune.runs.channel_verdicts import judged_channels
+from rbprune.runs.folder import RunFolder
 
 
 def inspect(
-    model: str,
+    model: str | None = None,
     *,
+    run: Annotated[
+        Path | None, Parameter(help="a run folder: show what it decided about the channels of --site")
+    ] = None,
+    site: Annotated[str | None, Parameter(help="with --run: the site, by the name that inspect MODEL shows")] = None,
     input: Input = None,
     cost: Annotated[str, Parameter(help=f"what the table shows of each channel: {', '.join(COSTS)}")] = MACS.name,
     json: Json = False,
 ) -> None:
     """Show which channels of a network can be removed, together with what, and what they cost.
+
+    With --run and --site it shows what a run decided about every channel of a site instead: evidence, price, saving and
+    verdict, those that earn least of their price first.
 
     Parameters
     ----------
@@ -30,6 +41,11 @@ def inspect(
         A zoo name (lenet5, resnet56-cifar, torchvision:resnet50, ...), package.module:factory or path/file.py:factory.
     """
     shown = find_cost(cost)
+    if run is not None or site is not None:
+        _show_verdicts(model, run, site, json)
+        return
+    if model is None:
+        raise ConfigError("inspect needs a MODEL, such as lenet5, or --run DIR and --site NAME")
     graph = traced(model, input)
     if json:
         print(dumps(_as_dict(graph), indent=2))
@@ -38,6 +54,17 @@ def inspect(
     console.print(_table(graph, model, shown))
     for name, reason in graph.frozen.items():
         console.print(f"frozen: {name}: {reason}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_verdicts(model: str | None, run: Path | None, site: str | None, json: bool) -> None:
+    """What a run decided about the channels of a site."""
+    if model is not None or run is None or site is None:
+        raise ConfigError("to see why channels went, give --run DIR and --site NAME, and no MODEL")
+    found = judged_channels(RunFolder(run), site)
+    if json:
+        print(dumps(found.to_dict(), indent=2))
+    else:
+        Console().print(found.table().rich_table())
 
 
 def _as_dict(graph: ChannelGraph) -> dict[str, Any]:

@@ -164,6 +164,7 @@ class Journal:
             val_error=record.val_error,
             metric=record.metric,
             seconds=record.seconds,
+            records={name: judged.to_dict() for name, judged in result.records.items()},
         )
         self.board.values(record.number, result.diagnostic, result.values)
         self.say(stage_line(event))

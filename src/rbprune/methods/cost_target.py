@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rbprune.errors import ConfigError
+from rbprune.errors import OutOfReachError
 from rbprune.graph import ChannelGraph
 from rbprune.graph.cost import amount
 from rbprune.methods.rounding import allowed_widths, keep_lowest, round_site
@@ -95,7 +95,7 @@ class _Ranking:
             rounded = "" if self.step == 1 else f", in multiples of {self.step} (prune.round_to)"
             closed = any(site.residual == "sum" and site.name not in self.values for site in self.graph.sites)
             sums = ", or let the residual sums lose channels too (prune.sums=true)" if closed else ""
-            raise ConfigError(
+            raise OutOfReachError(
                 f"a network of {amount(cost, self.target.limit)} is out of reach: {cost.amount(reachable)} "
                 f"({ratio:g}x fewer) are left when every layer that may be cut keeps {self.least:.0%} of its channels, "
                 f"and at least one{rounded}; ask for less (prune.{cost.name}_ratio) or let layers keep less "

@@ -41,6 +41,9 @@ class DiracNoise(ChannelFactor):
         self.doubt: Tensor
         """Which channels were undecided at that moment."""
         self.register_buffer("doubt", torch.zeros(channels, dtype=torch.bool))
+        self.weighed: Tensor
+        """Evidence, its standard error and the price of each channel at that moment, in nats."""
+        self.register_buffer("weighed", torch.zeros(3, channels))
         self.pace: Tensor
         """The part of its way to the goal that a rate goes in each step."""
         self.register_buffer("pace", torch.zeros(()))
@@ -115,10 +118,12 @@ class DiracNoise(ChannelFactor):
         second = self.curvature.cost(after - centre) - self.curvature.cost(now - centre)
         return float(slope @ (after - now)) + second / dataset_size
 
-    def decide(self, gone: Tensor, doubt: Tensor, pace: float) -> None:
-        """From now on rates go to 1 for what goes and to 0 for what stays."""
+    def decide(self, gone: Tensor, doubt: Tensor, pace: float, weighed: Tensor) -> None:
+        """From now on rates go to 1 for what goes and to 0 for what stays. ``weighed`` is what the decision rests on,
+        to be told afterwards."""
         self.goal.copy_(gone)
         self.doubt.copy_(doubt)
+        self.weighed.copy_(weighed)
         self.pace.fill_(pace)
         self.is_decided = True
 

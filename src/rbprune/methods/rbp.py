@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
+from rbprune.methods.channel_record import ChannelEvidence
 from rbprune.methods.cut import UNKNOWN, Forecast
 from rbprune.methods.rate_stage import RateStage
 from rbprune.methods.settings import StageContext
@@ -83,7 +84,8 @@ class DiracStage(RateStage):
             return
         _, gone = self.decide()
         flat = torch.cat([gone[name].to(self.factors.rate.device) for name in self.names])
-        self.factors.decide(flat, self._doubt(), max(SLOWEST, 1 - 0.05 ** (1 / max(1, steps))))
+        pace = max(SLOWEST, 1 - 0.05 ** (1 / max(1, steps)))
+        self.factors.decide(flat, self._doubt(), pace, self._weigh())
 
     @property
     def closed(self) -> bool:
@@ -100,10 +102,29 @@ class DiracStage(RateStage):
         channel about which there is doubt stays."""
         ranks, nats = self._ranks(), self.split(1 / (2 * self.eps2))
         self.price = {name: (float(n.min()), float(n.max())) for name, n in nats.items()}
+        self.evidence = self._evidence()
         sure = ~self._doubt() if self.doubts else torch.ones_like(self.factors.doubt)
         found = {}
         for (name, rate), certain in zip(self.rates.items(), self.split(sure).values(), strict=True):
             found[name] = Verdict(rate, (rate > self.threshold) & certain, 1 - rate, ranks[name], bound=0.0)
+        return found
+
+    def _weigh(self) -> Tensor:
+        """For each channel the evidence A / 2, its standard error and the price 1 / (2 eps^2), in nats over all
+        training data, as they are now. The error is nan where rates that Adam found only imply the evidence."""
+        estimate, nats = self.factors.curvature, self._curvature() / 2
+        known = self.fixed_point and estimate.updates > 0
+        error = estimate.standard_error() / (2 * self.kl_weight) if known else torch.full_like(nats, torch.nan)
+        return torch.stack([nats, error, 1 / (2 * self.eps2)]).detach()
+
+    def _evidence(self) -> dict[str, ChannelEvidence]:
+        """What each site is judged by: what is known now or, once it is decided, was known then."""
+        weighed, doubt = (self.factors.weighed, self.factors.doubt) if self.closing else (self._weigh(), self._doubt())
+        parts = [self.split(row.cpu().clone()) for row in (*weighed, doubt & self.doubts)]
+        found = {}
+        for name in self.names:
+            nats, error, price, undecided = (part[name] for part in parts)
+            found[name] = ChannelEvidence(nats, price, undecided, None if bool(error.isnan().any()) else error)
         return found
 
     def forecast(self, gone: dict[str, Tensor]) -> Forecast:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rbprune.errors import LoopError
 from rbprune.graph import ChannelGraph, Site
+from rbprune.methods.channel_record import ChannelEvidence, after_cut, record_sites
 from rbprune.methods.cost_target import cut_to_target
 from rbprune.methods.cut import UNKNOWN, Forecast, network_state
 from rbprune.methods.ending import STAGE_STEPS, Batch, stage_batches
@@ -19,7 +20,7 @@ from rbprune.methods.loop_watch import LoopWatch
 from rbprune.methods.rounding import round_verdicts
 from rbprune.methods.settings import PruningSettings, StageContext
 from rbprune.methods.stage_cut import check_compensation, cut_stage
-from rbprune.methods.verdict import StageResult, Verdict
+from rbprune.methods.verdict import StageResult, Verdict, spare_one
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import evaluating
 
@@ -61,6 +62,8 @@ class Stage:
         """What is trained beside the network."""
         self.price: dict[str, tuple[float, float]] = {}
         self.notes: dict[str, float] = {}
+        self.evidence: dict[str, ChannelEvidence] = {}
+        """What ``judge`` weighed, for methods that weigh evidence."""
         self.guarded: list[str] = []
         """Sites where one channel was spared because all were redundant."""
         self.result: StageResult | None = None
@@ -190,19 +193,26 @@ class Stage:
         if self.observes and not self._observed:
             self.observe_recent()
         undecided, (verdicts, gone) = self.undecided(), self.decide()
+        records = record_sites(self.graph, verdicts, gone, self.evidence)
         report = cut_stage(self, verdicts, gone, self.loop.recent if batches is None else batches, optimizer)
         self.loop.recent.clear()
         channels = {name: (len(gone[name]), self.graph.channels_left(name)) for name in self.names}
         values = {name: verdict.value.detach().clone() for name, verdict in verdicts.items()}
+        records = after_cut(records, self.graph)
         self.result = StageResult(
-            self.diagnostic, values, channels, undecided, self.price, self.guarded, self.notes, report
+            self.diagnostic, values, channels, undecided, self.price, self.guarded, self.notes, report, records
         )
         return self.result
 
     def decide(self) -> tuple[dict[str, Verdict], dict[str, Tensor]]:
         """A verdict for each site, and which of its channels go; one stays where all were to go."""
         gone = self._chosen(verdicts := self.judge())
-        self.guarded = [name for name, verdict in verdicts.items() if self._spare_one(name, verdict, gone[name])]
+        remedy = "a lower prune.price" if self.price else "another prune.threshold"
+        held = [name for name in verdicts if self.graph[name].keeps_one]
+        spared = {name: spare_one(name, verdicts[name], gone[name], remedy) for name in held}
+        self.guarded = [name for name, message in spared.items() if message is not None]
+        for message in filter(None, spared.values()):
+            self.tell(message)
         return verdicts, round_verdicts(verdicts, gone, self.settings.channel_step, spare=self.context.target is None)
 
     def forecast(self, gone: dict[str, Tensor]) -> Forecast:
@@ -274,16 +284,6 @@ class Stage:
         ranks = {name: verdict.ranking for name, verdict in verdicts.items()}
         gone = cut_to_target(self.graph, ranks | self.rank_later_sites(), self.context.target, self.settings.least)
         return {name: gone[name] for name in ranks}
-
-    def _spare_one(self, name: str, verdict: Verdict, gone: Tensor) -> bool:
-        if not bool(gone.all()) or not self.graph[name].keeps_one:
-            return False
-        gone[verdict.value.argmin()], remedy = False, "a lower prune.price" if self.price else "another prune.threshold"
-        self.tell(
-            f"every channel of {name!r} was redundant; the least redundant one is kept. If the error suffers, {remedy} "
-            "keeps more"
-        )
-        return True
 
     def abandon(self, *, forget: bool = True) -> None:
         """Take everything off the model, which stays as it is; the stage is over without a result."""

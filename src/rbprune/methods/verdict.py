@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from rbprune.methods.cut import CutReport
+
+if TYPE_CHECKING:
+    from rbprune.methods.channel_record import JudgedSite
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,16 @@ class StageResult:
     notes: dict[str, float]
     cut: CutReport = field(default_factory=CutReport)
     """What the cut did to the loss."""
+    records: dict[str, JudgedSite] = field(default_factory=dict)
+    """For each site what was known of every channel, and what became of it."""
+
+
+def spare_one(name: str, verdict: Verdict, gone: Tensor, remedy: str) -> str | None:
+    """Keep the least redundant channel of a site, in place, where all were to go; returns what to tell the user."""
+    if not bool(gone.all()):
+        return None
+    gone[verdict.value.argmin()] = False
+    return (
+        f"every channel of {name!r} was redundant; the least redundant one is kept. If the error suffers, {remedy} "
+        "keeps more"
+    )

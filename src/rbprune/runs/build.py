@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 from rich.console import Console
@@ -9,6 +11,8 @@ from torch import Tensor, nn
 
 from rbprune import data, models
 from rbprune.errors import ConfigError
+from rbprune.graph import Plan, apply_plan
+from rbprune.models.weights import load_weights
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
@@ -61,8 +65,26 @@ def build_model(settings: Settings) -> tuple[nn.Module, Tensor]:
     """Build the network of the settings with its weights, and an example batch of zeros."""
     torch.manual_seed(settings.seed)
     assert settings.model.input_shape is not None
-    model = models.build(settings.model.name, classes=settings.model.classes, weights=settings.model.weights)
+    chosen = settings.model
+    if chosen.plan is None:
+        model = models.build(chosen.name, classes=chosen.classes, weights=chosen.weights)
+    else:
+        model = _build_pruned(chosen.name, chosen.classes, Path(chosen.plan), chosen.weights)
     return model, torch.zeros(2, *settings.model.input_shape)
+
+
+def _build_pruned(name: str, classes: int | None, plan: Path, weights: str | None) -> nn.Module:
+    """The network that an earlier run left: built, cut as its plan says, and filled with its weights."""
+    if weights is None:
+        raise ConfigError(
+            f"model.plan = {str(plan)!r} says how a network was cut, and model.weights must name its weights: the "
+            "model.safetensors of the same run"
+        )
+    if not plan.is_file():
+        raise ConfigError(f"model.plan: there is no file {str(plan.absolute())!r}; give the plan.json of a run")
+    model = apply_plan(models.build(name, classes=classes), Plan.from_json(plan.read_text()))
+    load_weights(model, weights)
+    return model
 
 
 def make_runner(settings: Settings, run: RunFolder, console: Console | None, command: list[str]) -> Runner:

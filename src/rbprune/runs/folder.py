@@ -74,6 +74,11 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def mistakes_file(self) -> Path:
+        """Which validation examples the networks before and after the run got wrong; only of classifiers."""
+        return self.path / "mistakes.json"
+
+    @property
     def summary_file(self) -> Path:
         """What the run came to: errors, MACs, channels, cost."""
         return self.path / "summary.json"
@@ -122,6 +127,10 @@ class RunFolder:
             )
         return read_events(self.events_file)
 
+    def read_mistakes(self) -> dict[str, dict[str, Any]]:
+        """Which validation examples the network got wrong, ``before`` and ``after`` the run, as far as it is known."""
+        return json.loads(self.mistakes_file.read_text()) if self.mistakes_file.is_file() else {}
+
     # writing
 
     def begin(self, settings: Settings) -> None:
@@ -146,6 +155,14 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.weights_file, save(state_tensors(model)))
         write_atomic(self.plan_file, plan.to_json())
+
+    def write_mistakes(self, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> None:
+        """Write which validation examples were wrong before and after the run (the fields of ``train.Mistakes``), where
+        somebody knows."""
+        known = {name: value for name, value in (("before", before), ("after", after)) if value is not None}
+        if known:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomic(self.mistakes_file, json.dumps(known))
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the report, then the summary as the sign that all is there.

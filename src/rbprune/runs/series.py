@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from rbprune.errors import RbpruneError
+from rbprune.errors import ConfigError, RbpruneError
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.resume import resume
 from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
-from rbprune.settings.sections import Settings
+from rbprune.settings.sections import PruneSettings, Settings
 from rbprune.utils.files import write_atomic
 
 
@@ -25,19 +26,53 @@ def run_once(
 
     ``settings`` is asked only for a run that has not been started yet.
     """
-    if RunFolder(out).is_run:
+    run = RunFolder(out)
+    if run.is_run:
         return resume(out, console=console, command=command)
+    for left in [each for each in out.glob(".*.tmp") if _half_written(each)]:
+        left.unlink()  # of a process that was killed before this became a run
     chosen = settings()
     console.rule(title)
     return start(chosen, out, console=console, command=command)
+
+
+def claim(folder: Path, request: Mapping[str, Any], kind: str) -> None:
+    """Write what is asked for into the folder of a series, or refuse a folder that was made for something else.
+
+    ``kind`` is the word for the series, such as ``frontier``. What a kill left half written is no obstacle.
+    """
+    path, fixed = folder / "request.json", json.loads(json.dumps(request))
+    if path.is_file():
+        before = json.loads(path.read_text())
+        changed = [key for key in fixed if before.get(key) != fixed[key]]
+        if changed:
+            raise ConfigError(
+                f"{folder} holds a {kind} with another {changed[0]} ({before.get(changed[0])!r}, now "
+                f"{fixed[changed[0]]!r}); choose another --out"
+            )
+        return
+    if folder.exists() and (not folder.is_dir() or any(not _half_written(each) for each in folder.iterdir())):
+        raise ConfigError(f"{folder} exists and holds no {kind}; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(fixed, indent=2))
+
+
+def _half_written(path: Path) -> bool:
+    """Whether a file is what ``write_atomic`` leaves when its process is killed."""
+    return path.name.startswith(".") and path.suffix == ".tmp"
 
 
 def dense_weights(recipe: str, overrides: Sequence[str], out: Path, *, title: str, console: Console) -> list[str]:
     """Settings that name the dense network: none if the recipe has weights, else those trained once into ``out``."""
     if load_recipe(recipe, overrides).model.weights is not None:
         return []
-    run_once(out, lambda: load_recipe(recipe, [*overrides, "task=train"]), title=title, console=console, command=[])
+    run_once(out, lambda: training_only(load_recipe(recipe, overrides)), title=title, console=console, command=[])
     return [f"model.weights={RunFolder(out).weights_file}"]
+
+
+def training_only(settings: Settings) -> Settings:
+    """The settings of a run that trains the dense network; how to prune it does not matter and need not be told."""
+    return settings.model_copy(update={"task": "train", "prune": PruneSettings()})
 
 
 def computing_like(settings: Settings, run: RunFolder) -> Settings:

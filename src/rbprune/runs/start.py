@@ -31,7 +31,8 @@ def complete(runner: Runner, run: RunFolder) -> dict[str, Any]:
     """Do what the runner has left to do, write the results and return the summary; of several processes one writes."""
     summary = runner.run()
     if runner.engine.main:
-        run.write_network(runner.model, runner.graph.plan())
+        run.write_network(runner.model, runner.pruner.plan)
+        run.write_mistakes(runner.state.mistakes_before, runner.state.mistakes)
         run.finish(summary)
     runner.engine.wait()  # whoever asks for the summary next will find it
     if runner.asked_to_stop is not None:

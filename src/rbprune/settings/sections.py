@@ -19,6 +19,8 @@ class ModelSettings(Section):
 
     name: str
     weights: str | None = None
+    plan: str | None = None
+    """The ``plan.json`` of a run whose pruned network this is: its cuts are made before the weights are loaded."""
     classes: int | None = None
     input_shape: list[int] | None = None
 

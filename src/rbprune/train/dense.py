@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -11,8 +12,9 @@ from rbprune.bayes.likelihood import Location
 from rbprune.pruner import DenseMeasures, Pruner
 from rbprune.train.budget import CHECK_BATCHES, Account, forward_cost
 from rbprune.train.engine import Engine
+from rbprune.train.evaluate import Score
 from rbprune.train.objective import data_loss
-from rbprune.train.state import RunState
+from rbprune.train.state import RunData, RunState
 from rbprune.train.stream import Batch, Stream, filled, rows
 from rbprune.utils.inputs import call
 from rbprune.utils.modes import evaluating
@@ -20,6 +22,17 @@ from rbprune.utils.seeds import mix
 
 CHECK = (1 << 40) + 3
 """Number of an epoch that no training reaches: cuts are measured on its first batches, the same throughout a run."""
+
+
+def score_dense(data: RunData, state: RunState, score: Callable[[Stream], Score]) -> None:
+    """Note how wrong the dense network is, on the test data and on the validation data, as far as there are some."""
+    test = None if data.test is None else score(data.test)
+    val = test if data.val is data.test else None if data.val is None else score(data.val)
+    if test is not None:
+        state.error_before, state.top5_before = test.value, test.top5
+    if val is not None:
+        state.val_error_before = val.value
+        state.mistakes_before = None if val.mistakes is None else val.mistakes.to_dict()
 
 
 def measure_dense(

@@ -19,7 +19,7 @@ from rbprune.pruner import Loss, Pruner
 from rbprune.settings.sections import Settings
 from rbprune.train.budget import Account, with_budget
 from rbprune.train.checkpoint import Checkpoint, save_checkpoint
-from rbprune.train.dense import measure_dense
+from rbprune.train.dense import measure_dense, score_dense
 from rbprune.train.evaluate import Score, evaluate
 from rbprune.train.forecast import forecast_correction
 from rbprune.train.phase import Phase, PhaseRun, plan_phases
@@ -165,7 +165,7 @@ class Runner:
         self.journal.epoch(
             current.record(self.state.metric, val_error=self.state.val_error, dense_epochs=self.account.total())
         )
-        self._tell_skipped()
+        self.data.tell_skipped(self.journal.warn)
 
     def _show(self, loss: Tensor) -> None:
         """Move the progress bar; its number is read from the device a few times a second, not in every step."""
@@ -208,14 +208,12 @@ class Runner:
         if any(phase.distill for phase in self.phases) or self.pruner.method.stage.needs_dense:
             self.teacher = copy.deepcopy(self.model).requires_grad_(False)
         state = self.state
-        if self.data.test is not None:
-            score = self._evaluate(self.data.test)
-            state.error_before, state.top5_before = score.value, score.top5
-            self._tell_skipped()
+        score_dense(self.data, state, self._evaluate)
+        self.data.tell_skipped(self.journal.warn)
         self.measure_dense()
         state.started = True
         self.journal.dense(state.error_before, state.dense_loss, state.explained, self.settings.prune.price)
-        self._tell_skipped()
+        self.data.tell_skipped(self.journal.warn)
 
     def measure_dense(self) -> None:
         """Let the pruner look at the dense network, or at what is known of it."""
@@ -239,15 +237,14 @@ class Runner:
         )
         record = replace(record, correction=correction, dense_loss=self.state.dense_loss)
         self.journal.stage(record, result, self.graph, self.dense)
-        self._tell_skipped()
-
-    def _tell_skipped(self) -> None:
-        message = None if self.data.skipped is None else self.data.skipped.tell()
-        if message is not None:
-            self.journal.warn(message)
+        self.data.tell_skipped(self.journal.warn)
 
     def _validate(self) -> float | None:
-        return None if self.data.val is None else self._evaluate(self.data.val).value
+        if self.data.val is None:
+            return None
+        score = self._evaluate(self.data.val)
+        self.state.mistakes = None if score.mistakes is None else score.mistakes.to_dict()
+        return score.value
 
     def _evaluate(self, stream: Stream) -> Score:
         score = evaluate(self.engine, self.model, stream, self.loss_fn)
@@ -289,7 +286,7 @@ class Runner:
         self.engine.place(self.model)  # a run that stopped after its last phase comes straight here
         test = self.data.test or self.data.val
         score = None if test is None else self._evaluate(test)
-        self._tell_skipped()
+        self.data.tell_skipped(self.journal.warn)
         self._elapsed()
         summary = summarise(
             self.settings, self.state, self.pruner, dataset_size=self.dataset_size, dense=self.dense, score=score

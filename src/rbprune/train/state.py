@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -24,6 +24,12 @@ class RunData:
     test: Stream | None = None
     skipped: Skipped | None = None
     """Corrupt examples that were left out and not yet told."""
+
+    def tell_skipped(self, tell: Callable[[str], None]) -> None:
+        """Say which corrupt examples were left out since the last time, if any."""
+        message = None if self.skipped is None else self.skipped.tell()
+        if message is not None:
+            tell(message)
 
 
 class RunFiles(Protocol):
@@ -73,3 +79,9 @@ class RunState:
     error_sums: list[float] | None = None
     """What the errors of the dense network are worth, for losses of errors (``Location.sums``)."""
     skipped: list[str] = field(default_factory=list)
+    val_error_before: float | None = None
+    """The validation error of the network that pruning started from."""
+    mistakes_before: dict[str, Any] | None = None
+    """Which validation examples that network got wrong (the fields of ``Mistakes``); None for other metrics."""
+    mistakes: dict[str, Any] | None = None
+    """The same for the network as it was validated last."""

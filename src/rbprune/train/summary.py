@@ -35,6 +35,7 @@ def summarise(
         "metric": state.metric,
         "error_before": state.error_before,
         "error_after": None if score is None else score.value,
+        "val_error_before": state.val_error_before,
         "val_error_after": state.val_error,
     }
     for name, cost in known_costs(graph).items():

@@ -1,0 +1,22 @@
+"""What a run reads: the corrupt examples that were left out are told once."""
+
+from __future__ import annotations
+
+from rbprune.data.source import Skipped
+from rbprune.train.state import RunData
+from rbprune.train.stream import LoaderStream
+from tests.networks import stripes
+
+
+def test_what_was_left_out_is_told_once() -> None:
+    told: list[str] = []
+    stream, skipped = LoaderStream([stripes(2)]), Skipped()
+    data = RunData(train=lambda size: stream, skipped=skipped)
+    data.tell_skipped(told.append)
+    assert told == []
+    skipped.add(["a.jpg"])
+    data.tell_skipped(told.append)
+    data.tell_skipped(told.append)
+    assert len(told) == 1 and "a.jpg" in told[0]
+    RunData(train=lambda size: stream).tell_skipped(told.append)
+    assert len(told) == 1
