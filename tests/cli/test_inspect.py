@@ -62,3 +62,14 @@ def test_the_table_is_of_any_cost(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_a_mistake_is_one_message_and_a_code(words: tuple[str, ...], message: str, refused: Refused) -> None:
     refused(words, message)
+
+
+def test_branches_are_listed_with_what_they_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", "resnet20-cifar") == 0
+    shown = capsys.readouterr().out
+    assert "branch: layer1.1: 4.7 M MACs, 11.6 %" in shown
+    assert "branch: layer2.0" not in shown, "its shortcut is not the identity"
+    assert run("inspect", "resnet20-cifar", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["branches"][1] == {"block": "layer1.1", "macs": 2 * 16 * 16 * 9 * 1024, "params": 2 * 16 * 16 * 9}
+    assert found["frozen_branches"] == {}

@@ -36,8 +36,19 @@ def inspect(
         return
     console = Console()
     console.print(_table(graph, model, shown))
+    for line in _branch_lines(graph, shown):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for name, reason in graph.frozen.items():
         console.print(f"frozen: {name}: {reason}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _branch_lines(graph: ChannelGraph, cost: Cost) -> list[str]:
+    """The branches that can go whole, each with what it costs, and those that cannot, with the reason."""
+    total, lines = cost.total(graph), []
+    for name, branch in graph.branches.items():
+        saved = cost.per_channel(graph, branch)
+        lines.append(f"branch: {name}: {quantity(saved)} {cost.label}, {100 * saved / total:.1f} %")
+    return lines + [f"branch stays: {name}: {reason}" for name, reason in graph.frozen_branches.items()]
 
 
 def _as_dict(graph: ChannelGraph) -> dict[str, Any]:
@@ -55,8 +66,19 @@ def _as_dict(graph: ChannelGraph) -> dict[str, Any]:
         }
         for site in graph.sites
     ]
+    branches = [
+        {"block": name, **{cost_name: cost.per_channel(graph, branch) for cost_name, cost in COSTS.items()}}
+        for name, branch in graph.branches.items()
+    ]
     frozen = {name: str(reason) for name, reason in graph.frozen.items()}
-    return {**{name: cost.total(graph) for name, cost in COSTS.items()}, "sites": sites, "frozen": frozen}
+    staying = {name: str(reason) for name, reason in graph.frozen_branches.items()}
+    return {
+        **{name: cost.total(graph) for name, cost in COSTS.items()},
+        "sites": sites,
+        "branches": branches,
+        "frozen": frozen,
+        "frozen_branches": staying,
+    }
 
 
 def _table(graph: ChannelGraph, model: str, cost: Cost) -> Table:
