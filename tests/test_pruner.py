@@ -117,7 +117,7 @@ def test_whoever_says_nothing_gets_the_same_settings_everywhere(
     assert (call.pruning_share, call.seed, call.runtime) == (run.pruning_share, run.seed, run.runtime)
     assert {name: getattr(loop, name) for name in DECIDED} == {name: getattr(run.prune, name) for name in DECIDED}
     assert (loop.price, loop.rates, loop.rate_lr, loop.ratio) == (None, "fixed-point", 0.05, None), "the price is open"
-    assert set(PruningSettings.model_fields) - set(DECIDED) == {"macs_ratio", "params_ratio", "downsampling"}
+    assert set(PruningSettings.model_fields) - set(DECIDED) == {"macs_ratio", "params_ratio", "blocks", "downsampling"}
 
 
 def test_a_loop_that_does_not_name_its_loss_finds_out_and_comes_to_the_same_rates() -> None:

@@ -76,3 +76,14 @@ def test_a_run_tells_why_its_channels_went(whole: Path, capsys: pytest.CaptureFi
     assert run("inspect", "--run", str(whole), "--site", "conv2", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["channels"]) == 50 and found["method"] == "rbp"
+
+
+def test_branches_are_listed_with_what_they_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", "resnet20-cifar") == 0
+    shown = capsys.readouterr().out
+    assert "branch: layer1.1: 4.7 M MACs, 11.6 %" in shown
+    assert "branch: layer2.0" not in shown, "its shortcut is not the identity"
+    assert run("inspect", "resnet20-cifar", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["branches"][1] == {"block": "layer1.1", "macs": 2 * 16 * 16 * 9 * 1024, "params": 2 * 16 * 16 * 9}
+    assert found["frozen_branches"] == {}

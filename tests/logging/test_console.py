@@ -103,3 +103,11 @@ def test_the_cost_is_one_plain_line() -> None:
         "; with the earlier cuts 4.34x fewer MACs and 7.50x fewer parameters than the original network"
     )
     assert "cost: 12.2 dense epochs" in printed(spent)
+
+
+def test_removed_branches_are_named_in_the_line_of_a_stage_and_in_the_summary() -> None:
+    event = {"stage": 0, "stages": 3, "channels": {"layer1.1": [1, 1], "layer2.1": [1, 0], "layer3.2": [1, 0]}}
+    assert stage_line(event) == "stage 1/3  3 sites  3 -> 1  layer2.1, layer3.2: whole branches gone"
+    console = Console(file=io.StringIO(), width=120)
+    summary_table({"removed_blocks": ["layer2.1"], "channels": {"layer2.1.conv1": [16, 0]}}, console)
+    assert "layer2.1: whole branch gone" in console.file.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rbprune import models, trace
 from rbprune.errors import ConfigError, UnprunableError
 from rbprune.graph import ChannelGraph
+from rbprune.graph.cost import MACS
 from rbprune.measure.count import count_kept, count_run, count_widths
 from tests.networks import random_drop
 
@@ -245,3 +247,18 @@ def test_macs_are_half_of_torchs_operations(make: Callable[[], nn.Module], shape
         model(x)
     graph = trace(model, x)
     assert graph.macs() == count_kept(graph).total.macs == counter.get_total_flops() / 2 / batch
+
+
+def test_a_run_that_removed_branches_is_counted_without_them() -> None:
+    graph = resnet50()
+    sites = {site.name: [site.channels, site.channels] for site in graph.sites if site.residual == "inside"}
+    sites |= {"layer3.2.conv1": [256, 0], "layer3.2.conv2": [256, 0], "layer1.0.conv1": [64, 32]}
+    counted = count_run(graph, sites, ["layer3.2"])
+    model = models.build("torchvision:resnet50")
+    cut = trace(model, torch.zeros(1, 3, 224, 224, device="cpu"))
+    wanted = MACS.without(cut, {"layer3.2": 1, "layer1.0.conv1": 32})
+    assert counted.total.macs == wanted
+    assert next(row for row in counted.layers if row.name == "layer3.2.conv1").macs_ratio == math.inf
+    assert next(row for row in counted.stages if row.stage == "layer3").kept == 6 * 512 - 512
+    with pytest.raises(ConfigError, match=r"\[256, 0\] is of another network"):
+        count_run(resnet50(), {"layer3.2.conv1": [256, 0]})

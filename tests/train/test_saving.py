@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
+from torch import nn
 
 from rbprune.bayes.likelihood import Location
 from rbprune.data.source import Skipped
@@ -16,6 +19,8 @@ from rbprune.train.checkpoint import Checkpoint
 from rbprune.train.runner import Runner
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.stream import LoaderStream
+from tests.graph.operations import conv
+from tests.graph.residual_networks import FORMS, Block
 from tests.networks import learn_stripes, tiny_cnn
 from tests.train.small import BATCH, small_runner, small_stream
 
@@ -198,3 +203,44 @@ def test_a_run_whose_cut_is_taken_back_ends_with_the_same_bits(phase: int) -> No
     assert any(cut["asked"] > cut["gone"] for cut in whole.state.cuts[phase:]), "taken back after the checkpoint"
     torch.manual_seed(0)
     check_same_end(whole, runner(), checkpoint)
+
+
+def with_branches() -> Runner:
+    """A network of two blocks, one of which adds next to nothing; branches are judged first."""
+    torch.manual_seed(0)
+    stem = nn.Sequential(conv(1, 6), nn.BatchNorm2d(6), nn.ReLU())
+    body = nn.Sequential(*(Block(FORMS["relu after the sum"][0]) for _ in range(2)))
+    for block in body:
+        del block.gate, block.scale, block.pre, block.post
+    nn.init.constant_(body[0].bn2.weight, 1e-5)
+    model = nn.Sequential(stem, body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
+    console = Console(file=io.StringIO(), width=200)
+    names = ["1.0", "1.1", "1.0.conv1", "1.1.conv1"]
+    prune = {"blocks": True, "only": names, "price": {"nats": 1e-3}}
+    return small_runner({"prune": prune}, model=model, console=console)
+
+
+def test_a_run_in_which_a_branch_goes_skips_its_sites_tells_so_and_is_resumed_in_the_middle() -> None:
+    whole, taken = with_branches(), []
+
+    def between_steps(signals: object) -> None:
+        found = take_checkpoint(whole)
+        taken.append(Checkpoint({name: tensor.clone() for name, tensor in found.tensors.items()}, found.values))
+
+    whole._between_steps = between_steps  # type: ignore[method-assign]
+    summary = whole.run()
+    assert summary["removed_blocks"] == ["1.0"]
+    assert summary["channels"]["1.0.conv1"] == [8, 0]
+    stages = [event for event in whole.journal.events if event["event"] == "stage"]
+    assert [event["sites"] for event in stages] == [["1.0", "1.1"], ["1.1.conv1"]], "one stage had nothing left to do"
+    told = whole.console.file.getvalue()  # type: ignore[attr-defined]
+    assert "1.0: whole branch gone" in told
+    checkpoint = taken[5]  # in the middle of the stage after that of the branches
+    assert checkpoint.values["blocks"] == ["1.0"]
+    assert checkpoint.values["state"]["phase"] == 2
+    fresh = with_branches()
+    fresh.restore(checkpoint, "step 6", [])
+    assert list(fresh.graph.removed_blocks) == ["1.0"]
+    assert all(torch.equal(fresh.model.state_dict()[n], t) for n, t in checkpoint.group("model").items())
+    assert fresh.run()["error_after"] == summary["error_after"]
+    assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), fresh.model.parameters(), strict=True))

@@ -52,6 +52,8 @@ def inspect(
         return
     console = Console()
     console.print(_table(graph, model, shown))
+    for line in _branch_lines(graph, shown):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for name, reason in graph.frozen.items():
         console.print(f"frozen: {name}: {reason}", markup=False, highlight=False, soft_wrap=True)
 
@@ -65,6 +67,15 @@ def _show_verdicts(model: str | None, run: Path | None, site: str | None, json: 
         print(dumps(found.to_dict(), indent=2))
     else:
         Console().print(found.table().rich_table())
+
+
+def _branch_lines(graph: ChannelGraph, cost: Cost) -> list[str]:
+    """The branches that can go whole, each with what it costs, and those that cannot, with the reason."""
+    total, lines = cost.total(graph), []
+    for name, branch in graph.branches.items():
+        saved = cost.per_channel(graph, branch)
+        lines.append(f"branch: {name}: {quantity(saved)} {cost.label}, {100 * saved / total:.1f} %")
+    return lines + [f"branch stays: {name}: {reason}" for name, reason in graph.frozen_branches.items()]
 
 
 def _as_dict(graph: ChannelGraph) -> dict[str, Any]:
@@ -82,8 +93,22 @@ def _as_dict(graph: ChannelGraph) -> dict[str, Any]:
         }
         for site in graph.sites
     ]
+    branches = [
+        {
+            "block": name,
+            **{cost_name: cost.per_channel(graph, branch) for cost_name, cost in known_costs(graph).items()},
+        }
+        for name, branch in graph.branches.items()
+    ]
     frozen = {name: str(reason) for name, reason in graph.frozen.items()}
-    return {**{name: cost.total(graph) for name, cost in known_costs(graph).items()}, "sites": sites, "frozen": frozen}
+    staying = {name: str(reason) for name, reason in graph.frozen_branches.items()}
+    return {
+        **{name: cost.total(graph) for name, cost in known_costs(graph).items()},
+        "sites": sites,
+        "branches": branches,
+        "frozen": frozen,
+        "frozen_branches": staying,
+    }
 
 
 def _table(graph: ChannelGraph, model: str, cost: Cost) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich import box
@@ -39,6 +39,7 @@ def stage_line(event: Mapping[str, Any]) -> str:
     if channels:
         before, _, after = _arrow(channels, "->").rpartition(" ")
         parts.append(f"{before} {after:<{len(before) - 3}}")
+    parts += removed_branches(name for name, (_, after) in channels.items() if after == 0)
     for name, cost in COSTS.items():
         if as_number(event.get(f"{name}_ratio")) is not None:
             parts.append(f"{cost.label} {ratio(event[f'{name}_ratio'])}")
@@ -64,6 +65,16 @@ def _of_cut(event: Mapping[str, Any]) -> list[str]:
     return [*parts, f"{back:.0f} channel{'s' if back > 1 else ''} taken back"] if back else parts
 
 
+def removed_branches(names: Iterable[str]) -> list[str]:
+    """What is said of blocks whose branch is gone: nothing where there are none.
+
+    >>> removed_branches(["layer2.1"]), removed_branches(["layer2.1", "layer3.2"]), removed_branches([])
+    (['layer2.1: whole branch gone'], ['layer2.1, layer3.2: whole branches gone'], [])
+    """
+    gone = list(names)
+    return [f"{', '.join(gone)}: whole branch{'es' if len(gone) > 1 else ''} gone"] if gone else []
+
+
 def summary_table(summary: Mapping[str, Any], console: Console) -> None:
     """Print what the run reached: every cost and the error before and after, channels per site, and what was spent."""
     wide = console.encoding.lower().startswith("utf")
@@ -74,6 +85,8 @@ def summary_table(summary: Mapping[str, Any], console: Console) -> None:
         console.print(_sites_table(channels, as_mapping(summary.get("undecided")), wide))
         if len(channels) > MOST_SITES:
             console.print(Text(f"  and {len(channels) - MOST_SITES} more sites, all in report.html", style="dim"))
+    for line in removed_branches(as_text(name) for name in as_list(summary.get("removed_blocks"))):
+        console.print(Text(f"  {line}"))
     console.print(Text(f"  {cost_line(summary)}"))
     verdict = as_mapping(summary.get("verdict"))
     if verdict:

@@ -6,6 +6,7 @@ biases. Not counted: biases, normalisation, activations, pooling, element-wise o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -106,13 +107,15 @@ def count_kept(graph: ChannelGraph, keep: str | None = None) -> Count:
     return count_widths(graph, kept_widths(graph, keep) if keep else {})
 
 
-def count_run(graph: ChannelGraph, channels: Mapping[str, Sequence[int]]) -> Count:
-    """Count the network as a run left it: ``channels`` of its summary say for each site [before, after]."""
+def count_run(graph: ChannelGraph, channels: Mapping[str, Sequence[int]], blocks: Sequence[str] = ()) -> Count:
+    """Count the network as a run left it: ``channels`` of its summary say for each site [before, after], ``blocks``
+    are those whose branch it removed, with the sites inside."""
     for name, (before, after) in channels.items():
-        if not (graph[name].channels == before and 1 <= after <= before):
+        if not (graph[name].channels == before and (0 if blocks else 1) <= after <= before):
             have = graph[name].channels
             raise ConfigError(f"site {name!r} has {have} channels; [{before}, {after}] is of another network")
-    return count_widths(graph, {site.name: channels[site.name][1] for site in graph.sites if site.name in channels})
+    left = {site.name: channels[site.name][1] for site in graph.sites if site.name in channels}
+    return count_widths(graph, dict.fromkeys(blocks, 0) | left)
 
 
 def count_widths(graph: ChannelGraph, widths: Mapping[str, int]) -> Count:
@@ -166,7 +169,8 @@ def _count_stages(graph: ChannelGraph, accumulated: Sequence[SiteCount]) -> list
 def _compare(name: str, dense: Sequence[LayerCost], now: Sequence[LayerCost]) -> LayerCount:
     macs, params = sum(layer.macs for layer in now), sum(layer.params for layer in now)
     dense_macs, dense_params = sum(layer.macs for layer in dense), sum(layer.params for layer in dense)
-    return LayerCount(name, macs, params, dense_macs / macs, dense_params / params)
+    times = [whole / now if now else math.inf for whole, now in ((dense_macs, macs), (dense_params, params))]
+    return LayerCount(name, macs, params, *times)
 
 
 def _ratios(dense: Sequence[LayerCost], now: Sequence[LayerCost]) -> tuple[float, float]:

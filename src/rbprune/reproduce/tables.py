@@ -89,7 +89,9 @@ def channels_by_stage(label: str, printed: Sequence[PaperChannels], summary: Sum
 def _counted(summary: Summary) -> Count:
     name = str(summary["model"])
     model = models.build(name)
-    return count_run(trace(model, models.example_input(name, model)), summary["channels"])
+    return count_run(
+        trace(model, models.example_input(name, model)), summary["channels"], summary.get("removed_blocks", ())
+    )
 
 
 def _pair(left: PaperChannels) -> tuple[str, str]:

@@ -8,6 +8,8 @@ import pytest
 
 from rbprune import Plan
 from rbprune.errors import ModelError
+from rbprune.graph.cost import LayerCost
+from rbprune.graph.cutting.plan import RemovedBlock
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', "not json", '{"version": 1, "tensors": {}}'])
