@@ -21,7 +21,12 @@ def test_a_device_that_computes_blocks_is_found_out(step: int) -> None:
 
 def test_a_device_that_dislikes_odd_widths_has_a_step() -> None:
     slow = {width: width * (1.0 if width % 8 == 0 else 1.3) for width in range(33, 65)}
-    assert find_step([slow]) >= 8
+    assert find_step([slow]) == 8
+
+
+def test_what_odd_widths_lose_does_not_pay_for_a_step_that_is_too_large() -> None:
+    """Multiples of 8 take time in proportion, and all others three times as much."""
+    assert find_step([{width: width * (1.0 if width % 8 == 0 else 3.0) for width in range(33, 65)}]) == 8
 
 
 def test_nothing_seen_is_no_step() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rbprune.graph.cost import COSTS
+from rbprune.graph.cost import COSTS, LATENCY
 from rbprune.utils.numbers import as_number, count, decimal, quotient
 
 FEW = 100
@@ -40,7 +40,7 @@ class CostTotal:
 def cost_totals(
     summary: Mapping[str, Any], start: Mapping[str, Any] | None = None, stages: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, CostTotal]:
-    """Every cost of ``COSTS`` that the run knows, by name; where it knows none, all of them with unknown values.
+    """Every cost of ``COSTS`` that the run knows, by name; where it knows none, all that are counted, with unknown values.
 
     The summary counts first. Until there is one, the dense network is that of the event ``start`` and the pruned
     network that of the last of ``stages``. A run that was made before a cost existed says nothing of it.
@@ -55,7 +55,8 @@ def cost_totals(
         after = _first(summary.get(f"{name}_after"), last.get(name))
         reached = _first(summary.get(f"{name}_ratio"), quotient(before, after), last.get(f"{name}_ratio"))
         totals[name] = CostTotal(cost.label, before, after, reached)
-    return {name: total for name, total in totals.items() if total.is_known} or totals
+    counted = {name: total for name, total in totals.items() if COSTS[name] is not LATENCY}
+    return {name: total for name, total in totals.items() if total.is_known} or counted
 
 
 def quantity(value: Any) -> str:

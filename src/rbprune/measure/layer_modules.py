@@ -58,21 +58,25 @@ class MeasuredLayer:
 
     @property
     def kind(self) -> str:
-        """Layers of one kind are computed by the same code of a library."""
+        """Layers of one kind are computed by the same code of a library; of depthwise ones, at one size too."""
         name = next(base for base in type(self.module).__mro__ if base.__module__.startswith("torch.nn")).__name__
         size = "x".join(map(str, self.kernel))
-        grouped = " depthwise" if self.depthwise else " grouped" if self.groups > 1 else ""
-        return f"{name} {size}{grouped}".strip()
+        if self.depthwise:
+            return f"{name} {size} depthwise{self._stride} at {'x'.join(map(str, self.shape[2:]))}"
+        return f"{name} {size}{' grouped' if self.groups > 1 else ''}".strip()
+
+    @property
+    def _stride(self) -> str:
+        return f" stride {max(self.module.stride)}" if isinstance(self.module, _ConvNd) else ""
 
     @property
     def key(self) -> str:
         """Layers with the same key take the same time."""
         extra = [type(follower).__name__ for follower in self.followers]
-        stride = f" stride {max(self.module.stride)}" if isinstance(self.module, _ConvNd) else ""
         bias = "" if self.module.bias is None else " bias"
         size = "x".join(map(str, self.shape[2:])) or "vector"
         groups = f" groups {self.groups}" if self.groups > 1 else ""
-        text = f"{self.kind} {self.inputs}->{self.outputs}{groups}{stride}{bias} at {size}"
+        text = f"{self.kind} {self.inputs}->{self.outputs}{groups}{self._stride}{bias} at {size}"
         return " + ".join([text, *extra]) + (f", {self.calls} times" if self.calls > 1 else "")
 
     def at(self, inputs: int, outputs: int) -> tuple[nn.Module, Tensor]:
