@@ -1,6 +1,6 @@
 """rbprune: smaller, faster convolutional networks by Recursive Bayesian Pruning.
 
-``prune`` does it all; ``Pruner`` leaves the training loop to you; ``trace`` only looks.
+``prune`` does it all, ``frontier`` again and again; ``Pruner`` leaves the training loop to you; ``trace`` only looks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rbprune import models
-    from rbprune.api import Result, prune
+    from rbprune.api import Result, frontier, prune
     from rbprune.graph import Plan, apply_plan, register_rule, trace
     from rbprune.methods import Price
     from rbprune.pruner import Pruner
@@ -24,6 +24,7 @@ _HOMES = {
     "Pruner": "rbprune.pruner",
     "Result": "rbprune.api",
     "apply_plan": "rbprune.graph",
+    "frontier": "rbprune.api",
     "load": "rbprune.runs.finished",
     "prune": "rbprune.api",
     "register_rule": "rbprune.graph",
@@ -32,7 +33,19 @@ _HOMES = {
 """Where each public name is defined; it is imported when it is first asked for, so that ``rbprune --version`` does not
 wait for PyTorch."""
 
-__all__ = ["Plan", "Price", "Pruner", "Result", "apply_plan", "load", "models", "prune", "register_rule", "trace"]
+__all__ = [
+    "Plan",
+    "Price",
+    "Pruner",
+    "Result",
+    "apply_plan",
+    "frontier",
+    "load",
+    "models",
+    "prune",
+    "register_rule",
+    "trace",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,23 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import nn
 
+from rbprune.errors import ConfigError, OutOfReachError
 from rbprune.graph import Plan
+from rbprune.graph.cost import MACS, find_cost
 from rbprune.logging.console import cost_line
 from rbprune.methods import Price
 from rbprune.pruner import Loss
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.frontier import Frontier, geometric_ratios, step_name, write_frontier
+from rbprune.runs.memory_steps import prune_within_error
+from rbprune.runs.point import first_point, point_after, step_ratio
+from rbprune.runs.step_settings import searches
 from rbprune.settings.recipe import build_settings, merge
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.train.state import RunData
 from rbprune.train.stream import Batch, LoaderStream
+from rbprune.utils.processes import is_main
 
 
 @dataclass
@@ -34,12 +42,15 @@ class Result:
     summary: dict[str, Any]
     events: list[dict[str, Any]]
     config: Settings
+    mistakes: tuple[dict[str, Any] | None, dict[str, Any] | None] = field(default=(None, None), repr=False)
+    """Which validation examples the network got wrong before and after, where they are known."""
 
     def save(self, folder: str | Path) -> Path:
         """Write a run folder: weights, plan, settings, events, summary and report."""
         run = RunFolder(folder)
         run.check_empty("choose another folder")
         run.write_network(self.model, self.plan)
+        run.write_mistakes(*self.mistakes)
         run.begin(self.config)
         run.write_events(self.events)
         run.finish(self.summary)
@@ -56,6 +67,7 @@ def prune(
     method: str | None = None,
     price: Price | None = None,
     macs_ratio: float | None = None,
+    max_error_rise: float | None = None,
     loss_fn: Loss = F.cross_entropy,
     dataset_size: int | None = None,
     seed: int = 0,
@@ -77,6 +89,8 @@ def prune(
         price: What a channel must bring to stay: a higher one makes the network smaller. By default it
             follows what the network explains: 2 nats per example for one that is sure of ten classes.
         macs_ratio: The MACs end so many times fewer, and the price is found.
+        max_error_rise: Instead of a price or a ratio: as small as the network gets while its validation error is at
+            most so many points above what it was; ``val_loader`` is needed. It takes several runs, on copies.
         loss_fn: ``loss_fn(outputs, targets)``, a mean negative log-likelihood; errors (``F.mse_loss``, ``F.l1_loss``,
             Huber) are made one by the residuals of the trained network. The rates go to their fixed point wherever the
             loss has a second derivative, and are found by Adam otherwise; ``prune.rates`` decides it.
@@ -86,7 +100,7 @@ def prune(
             (``["prune.epochs=1"]``); docs/recipes.md has all of them.
         console: Where progress is shown; standard error by default.
     """
-    given = {"method": method, "price": price, "macs_ratio": macs_ratio}
+    given = {"method": method, "price": price, "macs_ratio": macs_ratio, "max_error_rise": max_error_rise}
     tables, overrides = (options, ()) if isinstance(options, Mapping) else ({}, tuple(options))
     base = {
         "seed": seed,
@@ -99,10 +113,114 @@ def prune(
     val = None if val_loader is None else LoaderStream(val_loader, name="val_loader")
     test = val if test_loader is None else LoaderStream(test_loader, name="test_loader")
     data = RunData(train=lambda batch_size: train, val=val, test=test)
+    result = (_search if searches(settings) else _run)(settings, model, example_inputs, data, loss_fn, console)
+    if is_main():
+        shown = console or Console(stderr=True)
+        shown.print(cost_line(result.summary), markup=False, highlight=False, soft_wrap=True)
+    if result.summary.get("verdict", {}).get("level") == "bad":
+        warnings.warn(f"the verdict on this run is bad: {result.summary['verdict']['text']}", stacklevel=2)
+    return result
+
+
+@dataclass
+class FrontierResult(Frontier):
+    """A frontier whose networks are at hand: ``results[k]`` is ``points[k + 1]``, and the first point is the model."""
+
+    results: list[Result] = field(default_factory=list)
+
+
+def frontier(
+    model: nn.Module,
+    train_loader: Iterable[Batch],
+    *,
+    example_inputs: Any,
+    to: float,
+    steps: int | None = None,
+    factor: float | None = None,
+    cost: str = MACS.name,
+    out: str | Path | None = None,
+    options: Mapping[str, Any] | Iterable[str] = (),
+    **given: Any,
+) -> FrontierResult:
+    """Prune copies of a model further and further, each from the last result; the model itself is left as it is.
+
+    Args:
+        model: The trained network.
+        train_loader: As in ``prune``.
+        example_inputs: As in ``prune``.
+        to: How many times smaller the last network shall be.
+        steps: How many networks there shall be, evenly spread in the logarithm of their cost.
+        factor: Or how many times smaller each is than the last, at most; 1.5 by default.
+        cost: What falls: ``"macs"``, ``"params"``, or another name of ``rbprune.graph.cost.COSTS``.
+        out: A new or empty folder for the networks, the table and the page, written after every step; ``rbprune pick``
+            reads it.
+        options: As in ``prune``.
+        given: Anything else that ``prune`` takes, but for a ratio or ``max_error_rise``.
+    """
+    ratios, measured = geometric_ratios(to, steps=steps, factor=factor), find_cost(cost)
+    for name in ("macs_ratio", "max_error_rise"):
+        if given.get(name) is not None:
+            raise ConfigError(f"a frontier decides how far each step goes: leave out {name} = {given[name]}, say to=")
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        RunFolder(folder).check_empty("choose another folder")
+    plain = options if isinstance(options, Mapping) else list(options)
+    found = FrontierResult(cost)
+    for number, ratio in enumerate(ratios, 1):
+        own = step_ratio(found.dense, found.points[-1], measured, ratio) if found.points else ratio
+        start = found.results[-1].model if found.results else model
+        try:
+            result = prune(
+                copy.deepcopy(start),
+                train_loader,
+                example_inputs=example_inputs,
+                options=_with_ratio(plain, cost, own),
+                **given,
+            )
+        except OutOfReachError as error:
+            if not found.points:
+                raise
+            found.stopped = f"{ratio:.3g}x: {error}"
+            break
+        _add(found, result, step_name(number, ratio), folder)
+    if folder is not None:
+        write_frontier(found, folder, [])
+    return found
+
+
+def _with_ratio(options: Mapping[str, Any] | list[str], cost: str, ratio: float) -> Mapping[str, Any] | list[str]:
+    """Options with how many times a cost has to fall."""
+    if isinstance(options, Mapping):
+        return merge(options, {"prune": {f"{cost}_ratio": ratio}})
+    return [*options, f"prune.{cost}_ratio={ratio!r}"]
+
+
+def _add(found: FrontierResult, result: Result, name: str, folder: Path | None) -> None:
+    """Take in the result of one more step, and write it where there is a folder."""
+    mistakes = {when: known for when, known in zip(("before", "after"), result.mistakes, strict=True) if known}
+    if not found.points:
+        found.points.append(first_point(result.summary, mistakes, ""))
+    found.points.append(point_after(found.dense, found.points[-1], result.summary, mistakes, name))
+    found.results.append(result)
+    if folder is not None:
+        result.save(folder / name)
+        write_frontier(found, folder, [])
+
+
+def _run(
+    settings: Settings, model: nn.Module, example_inputs: Any, data: RunData, loss_fn: Loss, console: Console | None
+) -> Result:
+    """One run on the model itself."""
     runner = Runner(settings, model, example_inputs, data, loss_fn, console=console)
     summary = runner.run()
-    if runner.engine.main:
-        runner.console.print(cost_line(summary), markup=False, highlight=False, soft_wrap=True)
-    if summary.get("verdict", {}).get("level") == "bad":
-        warnings.warn(f"the verdict on this run is bad: {summary['verdict']['text']}", stacklevel=2)
-    return Result(model, runner.pruner.plan, summary, runner.journal.events, runner.settings)
+    mistakes = (runner.state.mistakes_before, runner.state.mistakes)
+    return Result(model, runner.pruner.plan, summary, runner.journal.events, runner.settings, mistakes)
+
+
+def _search(
+    settings: Settings, model: nn.Module, example_inputs: Any, data: RunData, loss_fn: Loss, console: Console | None
+) -> Result:
+    """As many runs as ``prune.max_error_rise`` takes, on copies of the model, which then becomes what they found."""
+    shown = console or Console(stderr=True)
+    found = prune_within_error(settings, model, example_inputs, data, loss_fn, shown)
+    return Result(model, found.plan, found.summary, found.events, settings, found.mistakes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rbprune.cli.options import FailAbove, Json, Out, Set, command, show_summary
-from rbprune.runs.start import start
+from rbprune.runs.within_error import launch
 from rbprune.settings.recipe import load_recipe
 
 
@@ -15,4 +15,4 @@ def prune(recipe: str, *, out: Out, set: Set = [], fail_above: FailAbove = None,
     recipe
         A shipped recipe (such as lenet5-mnist) or a TOML file.
     """
-    show_summary(start(load_recipe(recipe, set), out, command=command()), out, json, fail_above)
+    show_summary(launch(load_recipe(recipe, set), out, command=command()), out, json, fail_above)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rbprune.cli.options import FailAbove, Json, command, show_summary
-from rbprune.runs.resume import resume as resume_run
+from rbprune.runs.within_error import go_on
 
 
 def resume(folder: Path, *, fail_above: FailAbove = None, json: Json = False) -> None:
@@ -16,4 +16,4 @@ def resume(folder: Path, *, fail_above: FailAbove = None, json: Json = False) ->
     folder
         The run folder.
     """
-    show_summary(resume_run(folder, command=command()), folder, json, fail_above)
+    show_summary(go_on(folder, command=command()), folder, json, fail_above)

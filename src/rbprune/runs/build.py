@@ -91,6 +91,11 @@ def make_runner(settings: Settings, run: RunFolder, console: Console | None, com
     """Make the runner that will train, prune and fine-tune as the settings say, into the folder of ``run``."""
     if settings.model.weights is None and settings.pretrain is None:
         raise ConfigError("pruning starts from a trained network: set model.weights=FILE or give a [pretrain] section")
+    if settings.prune.max_error_rise is not None and settings.task == "prune":
+        raise ConfigError(
+            f"prune.max_error_rise = {settings.prune.max_error_rise:g} is a search of many runs, which 'rbprune prune' "
+            "and rbprune.prune make; here a single run is made: give a price or a ratio instead"
+        )
     source = load_data(settings)
     settings = _with_facts(settings, source)
     model, example = build_model(settings)

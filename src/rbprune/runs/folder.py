@@ -59,6 +59,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def steps(self) -> Path:
+        """The folder of the runs that a search with ``prune.max_error_rise`` consists of; other runs have none."""
+        return self.path / "steps"
+
+    @property
     def plan_file(self) -> Path:
         """Which channels were kept, as ``rbprune.Plan`` reads and writes it."""
         return self.path / "plan.json"

@@ -50,6 +50,15 @@ def geometric_ratios(to: float, *, steps: int | None = None, factor: float | Non
     return tuple(float(f"{to ** (number / count):.6g}") for number in range(1, count + 1))
 
 
+def step_name(number: int, ratio: float) -> str:
+    """The name of the folder of a step, counted from 1.
+
+    >>> step_name(1, 1.5)
+    'step-01-1.5x'
+    """
+    return f"step-{number:02d}-{ratio:.3g}x"
+
+
 @dataclass(frozen=True)
 class FrontierRequest:
     """What is to be drawn: a recipe, and how many times smaller its network becomes in which cost."""
@@ -69,6 +78,11 @@ class FrontierRequest:
             raise ConfigError(
                 f"a frontier decides by itself how much each step removes, and the settings ask for prune.{cost.name}"
                 f"_ratio = {ratio:g}: leave it out (--set prune.{cost.name}_ratio=none), and say --to and --cost"
+            )
+        if prune.max_error_rise is not None:
+            raise ConfigError(
+                "a frontier goes down to --to, and the settings ask for prune.max_error_rise = "
+                f"{prune.max_error_rise:g}: leave it out, and take 'rbprune pick DIR --max-error-rise' afterwards"
             )
         if settings.task != "prune":
             raise ConfigError(f"a frontier prunes, and the settings say task = {settings.task!r}: leave it out")
@@ -105,7 +119,7 @@ def frontier(request: FrontierRequest, folder: Path, *, console: Console, comman
     found = Frontier(request.cost)
     words = list(command)
     for number, ratio in enumerate(request.ratios, 1):
-        place = folder / f"step-{number:02d}-{ratio:.3g}x"
+        place = folder / step_name(number, ratio)
         try:
             summary = run_once(
                 place,
@@ -124,8 +138,8 @@ def frontier(request: FrontierRequest, folder: Path, *, console: Console, comman
         if not found.points:
             found.points.append(first_point(summary, mistakes, _dense_path(folder)))
         found.points.append(point_after(found.dense, found.points[-1], summary, mistakes, place.name))
-        _write(found, folder, words)
-    _write(found, folder, words)
+        write_frontier(found, folder, words)
+    write_frontier(found, folder, words)
     return found
 
 
@@ -155,7 +169,7 @@ def _dense_path(folder: Path) -> str:
     return "dense" if RunFolder(folder / "dense").is_run else ""
 
 
-def _write(found: Frontier, folder: Path, command: Sequence[str]) -> None:
+def write_frontier(found: Frontier, folder: Path, command: Sequence[str]) -> None:
     """What there is so far; of several processes one writes."""
     if is_main():
         write_atomic(folder / FILE, json.dumps(found.to_dict(), indent=2))

@@ -91,13 +91,18 @@ def step_ratio(dense: PrunedPoint, before: PrunedPoint, cost: Cost, ratio: float
 
 def check_has_validation(point: PrunedPoint, what: str) -> None:
     """Refuse choices that need a validation error where there is none, or where it is no error in points."""
-    if point.val_error is None:
-        raise ConfigError(
-            f"{what} compares validation errors, and there are no validation data: set data.val (a number of training "
-            "examples to hold out), or give a val_loader"
-        )
+    check_validation_data(point.val_error is not None, what)
     if point.metric != "error":
         raise ConfigError(
             f"{what} is in points of the classification error, and the outputs and targets of this network give a mean "
             f"loss ({point.val_error:.4g} on the validation data); use a ratio such as prune.macs_ratio=2"
+        )
+
+
+def check_validation_data(is_there: bool, what: str) -> None:
+    """Refuse choices that need validation data where there are none."""
+    if not is_there:
+        raise ConfigError(
+            f"{what} compares validation errors, and there are no validation data: set data.val (a number of training "
+            "examples to hold out), or give a val_loader"
         )

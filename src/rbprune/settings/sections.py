@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rbprune.methods import PruningSettings
 from rbprune.methods.ending import AT_REST, STAGE_STEPS
@@ -86,6 +86,19 @@ class PruneSettings(OptimSettings, PruningSettings):
     """Training batches that a method looks at before it judges, where it does."""
     distill: float = Field(0.0, ge=0, le=1)
     """Share of the loss that asks to agree with the dense network."""
+    max_error_rise: float | None = Field(None, ge=0)
+    """Make the network as small as it gets while its validation error is at most so many points above the dense
+    network's, instead of once by a price or down to a ratio."""
+
+    @model_validator(mode="after")
+    def _has_one_aim(self) -> Self:
+        if self.max_error_rise is not None and self.ratio is not None:
+            cost, ratio = self.ratio
+            raise ValueError(
+                f"max_error_rise = {self.max_error_rise:g} goes as far as the error allows, and {cost.name}_ratio = "
+                f"{ratio:g} says how far: give one of them"
+            )
+        return self
 
     def with_epochs(self, steps: int) -> Self:
         """The same settings with the length of a stage in epochs of so many steps, where it was left open."""
