@@ -70,3 +70,11 @@ def test_networks_that_cannot_be_tried_are_refused() -> None:
     nn.init.constant_(model[4].bias, torch.inf)
     found = prove_branches(model, IMAGE, [make_branch("1.0", "1.0.bn2", [{"1.0": []}])])
     assert "no finite numbers" in found["1.0"]
+
+
+def test_a_branch_inside_of_another_is_tried_by_itself() -> None:
+    """Together, the outer one would hide what is wrong with the inner one."""
+    outer = make_branch("1.0", "1.0.bn2", [{"1.0": []}])
+    inner = make_branch("inner", "1.0.bn1", [{"1.0.bn1": []}])
+    assert list(prove_branches(net(), IMAGE, [outer, inner])) == ["inner"]
+    assert outer.is_proved

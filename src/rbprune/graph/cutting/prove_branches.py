@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rbprune.errors import ModelError, first_line
-from rbprune.graph.branch import Branch, Replacements
+from rbprune.graph.branch import Branch, Replacements, is_replaced
 from rbprune.graph.cutting.masking import multiply_output
 from rbprune.graph.cutting.replace_modules import replace_modules
 from rbprune.utils.inputs import call
@@ -34,14 +34,16 @@ def prove_branches(model: nn.Module, example_inputs: Any, branches: Sequence[Bra
     """Compare, for each branch that has not been proved yet, the network without it to the masked one.
 
     A branch for which they agree is left with the way to remove it that was found exact; returned are the others, each
-    with what was found. All are tried at once, and one by one only where that fails.
+    with what was found. All are tried at once, and one by one only where that fails, or where one lies
+    inside of another, which would hide it.
     """
     waiting = [branch for branch in branches if not branch.is_proved]
     if not waiting:
         return {}
     copied = _Copy(model, example_inputs)
-    if copied.difference(waiting, _together(waiting)) is None:
-        for branch in waiting:
+    apart = [branch for branch in waiting if not _is_inside_another(branch, waiting)]
+    if copied.difference(apart, _together(apart)) is None:
+        for branch in apart:
             branch.choices, branch.is_proved = branch.choices[:1], True
     wrong: dict[str, str] = {}
     for branch in waiting:
@@ -62,6 +64,12 @@ def differs_without(model: nn.Module, example_inputs: Any, branches: Sequence[Br
 
 def _together(branches: Iterable[Branch]) -> Replacements:
     return {path: steps for branch in branches for path, steps in branch.replacements.items()}
+
+
+def _is_inside_another(branch: Branch, branches: Sequence[Branch]) -> bool:
+    """Whether a module that is replaced without the branch would go with another branch."""
+    others = [other.replacements for other in branches if other is not branch]
+    return any(is_replaced(path, other) for path in branch.replacements for other in others)
 
 
 def _first_exact(copied: _Copy, branch: Branch) -> str | None:
