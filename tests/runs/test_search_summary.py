@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
-from rbprune import trace
 from rbprune.graph.cost import MACS
 from rbprune.runs.error_search import Attempt, SearchOutcome
 from rbprune.runs.point import PrunedPoint
 from rbprune.runs.search_summary import StepRun, StepRuns, chain_events, summarise_search
 from rbprune.settings.recipe import load_recipe
 from rbprune.train.evaluate import Mistakes
-from tests.networks import tiny_cnn
 
 
 def point(path: str, macs: float, error: float, epochs: float = 0.0) -> PrunedPoint:
@@ -25,11 +22,15 @@ def point(path: str, macs: float, error: float, epochs: float = 0.0) -> PrunedPo
 
 def run(start: PrunedPoint, end: PrunedPoint, channels: dict[str, list[int]], **epochs: float) -> StepRun:
     summary: dict[str, Any] = {"undecided": {"a": 0.5}, "guarded": ["a"], "cuts": [{"gone": 1}], "seconds": 2.0}
+    verdict = ["goes" if c % 2 == 0 else "stays" for c in range(channels["a"][0])]
     spent = {"pretrain": 0.0, "prune": 0.0, "finetune": 0.0, **epochs}
     events = [
         {"event": "start", "time": 0.0},
         {"event": "dense", "time": 1.0},
-        {"event": "stage", "time": 2.0, "stage": 0, "stages": 1, "macs": end.costs["macs"], "params": 1.0},
+        {
+            **{"event": "stage", "time": 2.0, "stage": 0, "stages": 1, "macs": end.costs["macs"], "params": 1.0},
+            "records": {"a": {"channels": list(range(len(verdict))), "verdict": verdict}},
+        },
         {
             "event": "epoch",
             "time": 3.0,
@@ -82,14 +83,15 @@ def test_nothing_removed_is_a_bad_verdict_with_a_remedy() -> None:
 
 def test_the_log_counts_stages_epochs_and_costs_on() -> None:
     found, runs = searched()
-    graph = trace(tiny_cnn(), torch.zeros(1, 1, 8, 8))
     start = {"event": "start", "time": 0.0, "macs": 100.0, "params": 100.0, "layers": ["all"]}
-    log = chain_events(runs.chain(found.result), start, {"a": 1}, graph)
+    log = chain_events(runs.chain(found.result), start, {"a": 1})
     assert [event["event"] for event in log] == ["start", "dense", "stage", "epoch", "stage", "epoch", "done"]
     stages = [event for event in log if event["event"] == "stage"]
     assert [(e["stage"], e["stages"], e["macs_ratio"]) for e in stages] == [(0, 2, 2.0), (1, 2, 2.0)]
+    records = [event["records"]["a"]["channels"] for event in stages]
+    assert records == [list(range(8)), [1, 3, 5, 7]], "channels are numbered as in the dense network"
     epochs = [event for event in log if event["event"] == "epoch"]
     assert [event["epoch"] for event in epochs] == [1, 2]
     assert [event["dense_epochs"] for event in epochs] == pytest.approx([1.0, 2.5])
     assert log[-1]["summary"] == {"a": 1} and log[-1]["layers"] == ["recovery"]
-    assert chain_events([], start, {}, graph)[-1]["layers"] == ["all"]
+    assert chain_events([], start, {})[-1]["layers"] == ["all"]

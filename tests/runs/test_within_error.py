@@ -143,7 +143,10 @@ def test_its_log_is_that_of_one_run(found: Path) -> None:
     assert tuned == sorted(set(tuned)), "epochs are counted on"
     report = (found / "report.html").read_text()
     assert "8 points were allowed" in report and "Still running" not in report
-    assert len(judged_channels(RunFolder(found), "conv1").channels) > 1
+    plan = json.loads((found / "plan.json").read_text())["sites"]
+    for site in ("conv1", "conv2", "fc1"):
+        judged = judged_channels(RunFolder(found), site).channels
+        assert sorted(each.channel for each in judged if each.verdict != "goes") == plan[site]["kept"]
 
 
 @pytest.mark.parametrize(("step", "moment"), [pytest.param("01", '"stage"', marks=pytest.mark.slow), ("02", '"epoch"')])

@@ -118,7 +118,9 @@ def _totals_table(summary: Mapping[str, Any]) -> Table:
             "top-5 error", score(summary.get("top5_before"), metric), score(summary["top5_after"], metric), ""
         )
     if as_number(summary.get("val_error_after")) is not None:
-        table.add_row(f"validation {metric}", "", score(summary["val_error_after"], metric), "")
+        before = as_number(summary.get("val_error_before"))
+        shown = "" if before is None else score(before, metric)
+        table.add_row(f"validation {metric}", shown, score(summary["val_error_after"], metric), "")
     return table
 
 

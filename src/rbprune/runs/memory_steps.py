@@ -93,7 +93,7 @@ class MemorySteps:
         summary = summarise_search(found, self.runs, self.settings, self.cost, dataset_size=self.runner.dataset_size)
         journal = Journal(self.console, silent=True)
         journal.start(self.settings, [], self.runner.graph, self.runner.dataset_size)
-        events = chain_events(chain, journal.events[0], summary, self.runner.graph)
+        events = chain_events(chain, journal.events[0], summary)
         for run in chain:
             apply_plan(model, self.plans[run.point.path])
         if chain:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rbprune.graph import ChannelGraph
 from rbprune.graph.cost import COSTS, Cost
 from rbprune.logging.events import json_value
 from rbprune.logging.journal import versions
@@ -140,19 +139,21 @@ def judge_search(found: SearchOutcome, settings: Settings, cost: Cost) -> Outcom
 
 
 def chain_events(
-    chain: Sequence[StepRun], start: Mapping[str, Any], summary: Mapping[str, Any], graph: ChannelGraph
+    chain: Sequence[StepRun], start: Mapping[str, Any], summary: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """One log of the runs that led to the result, as if they had been one run.
 
-    Stages and epochs are counted on, ratios and costs are against the dense network, whose ``graph`` and ``start``
-    event are given. Steps that led nowhere are in the summary.
+    Stages and epochs are counted on; ratios, costs and the numbers of channels are those of the dense network, whose
+    ``start`` event is given. Steps that led nowhere are in the summary.
     """
     events: list[dict[str, Any]] = [dict(start)]
     stages = sum(event["event"] == "stage" for run in chain for event in run.events)
     stage = epochs = 0
+    alive: dict[str, list[int]] = {}
     for number, run in enumerate(chain):
         spent = run.point.dense_epochs - sum(run.summary["dense_epochs"].values()) * _share(run, start)
         moved = [_moved(dict(e), run, start, stage, stages, epochs, spent) for e in run.events]
+        alive = _renumber([event for event in moved if event["event"] == "stage"], alive)
         events += [event for event in moved if event["event"] in _KEPT or (event["event"] == "dense" and not number)]
         stage += sum(event["event"] == "stage" for event in run.events)
         tuned = [event["epoch"] for event in moved if event["event"] == "epoch" and event["phase"] == "finetune"]
@@ -161,6 +162,24 @@ def chain_events(
     layers = last["layers"] if last else start["layers"]
     time = last["time"] if last else start["time"]
     return [*events, {"time": time, "event": "done", "summary": json_value(dict(summary)), "layers": layers}]
+
+
+def _renumber(stages: Iterable[dict[str, Any]], alive: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Let the records of a step's stages count channels as the dense network does; returns what is left after them.
+
+    ``alive`` are the channels of each site that were left when the step began, all where it is not in there.
+    """
+    left = dict(alive)
+    for event in stages:
+        records = {}
+        for site, record in event.get("records", {}).items():
+            before = alive.get(site)
+            numbers = record["channels"] if before is None else [before[channel] for channel in record["channels"]]
+            records[site] = {**record, "channels": numbers}
+            pairs = zip(numbers, record["verdict"], strict=True)
+            left[site] = [channel for channel, verdict in pairs if verdict != "goes"]
+        event["records"] = records
+    return left
 
 
 _KEPT = frozenset({"epoch", "stage", "warning"})

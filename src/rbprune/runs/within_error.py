@@ -164,5 +164,5 @@ class FolderSteps:
         run.write_mistakes(*mistakes)
         journal = Journal(self.console, silent=True)
         journal.start(self.settings, self.command, runner.graph, runner.dataset_size)
-        run.write_events(chain_events(self.runs.chain(result), journal.events[0], summary, runner.graph))
+        run.write_events(chain_events(self.runs.chain(result), journal.events[0], summary))
         run.finish(summary)
