@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rbprune.errors import ModelError
+from rbprune.graph.cutting.plan_fields import check_fields, checksum, unique_keys
 
 VERSION = 1
 
@@ -29,22 +30,31 @@ class Plan:
     sites: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One object with the keys version, tensors, widths and sites."""
-        return json.dumps({"version": VERSION, **vars(self)})
+        """One object with the keys version, tensors, widths and sites, and sha256 of all but the version."""
+        return json.dumps({"version": VERSION, "sha256": checksum(vars(self)), **vars(self)})
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read what ``to_json`` wrote; anything else is a ModelError."""
+        """Read what ``to_json`` wrote; anything else is a ModelError, also a plan that was changed since.
+
+        Plans of before there was a checksum are checked as far as they can be: types, ranges and order.
+        """
         try:
-            raw: Mapping[str, Any] = json.loads(text)
-            version, parts = raw["version"], (raw["tensors"], raw["widths"], raw["sites"])
-        except (ValueError, KeyError, TypeError) as error:
+            raw: Mapping[str, Any] = json.loads(text, object_pairs_hook=unique_keys)
+            version, parts = raw["version"], {name: raw[name] for name in ("tensors", "widths", "sites")}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ModelError(f"this is not a pruning plan ({error!r}); one is the plan.json of a run folder") from error
         if version != VERSION:
             raise ModelError(
                 f"plan version {version!r} is unknown here (this rbprune reads {VERSION}); upgrade rbprune"
             )
-        return Plan(*parts)
+        check_fields(parts)
+        if "sha256" in raw and raw["sha256"] != checksum(parts):
+            raise ModelError(
+                "the plan is damaged: its fields are not those that its sha256 was taken of; copy plan.json anew, or, "
+                "if you changed it on purpose, take its sha256 out"
+            )
+        return Plan(**parts)
 
     def then(self, later: Plan, counts: Mapping[str, dict[str, int]]) -> Plan:
         """Both cuts as one, of the network that this plan is for; ``later`` is for the network that this one leaves.
