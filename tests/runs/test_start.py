@@ -21,6 +21,7 @@ from rbprune.utils.interrupt import Interrupted
 from tests.runs.quick import QUICK, digest, quiet, summary_of
 
 FILES = {"config.toml", "events.jsonl", "plan.json", "model.safetensors", "summary.json", "report.html", "tb"}
+FILES |= {"SHA256SUMS"}
 
 
 def test_a_run_is_a_folder(whole: Path) -> None:

@@ -18,7 +18,7 @@ from rbprune.cli.shard import shard
 from rbprune.cli.time import time
 from rbprune.cli.train import train
 from rbprune.errors import RbpruneError
-from rbprune.utils.interrupt import Interrupted
+from rbprune.utils.interrupt import Interrupted, SignalsStop, number_of
 from rbprune.utils.memory import keep_freed_memory
 from rbprune.utils.processes import is_main
 
@@ -31,7 +31,12 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point; the exit code is 0 only on success."""
     keep_freed_memory()
     try:
-        app(arguments)
+        with SignalsStop():
+            app(arguments)
+    except KeyboardInterrupt as stop:
+        if is_main():
+            _complain("interrupted; give the same command again")
+        sys.exit(128 + number_of(stop))
     except Interrupted as stop:
         if is_main():
             _complain(str(stop))
