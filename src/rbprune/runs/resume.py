@@ -55,7 +55,7 @@ def _finished(run: RunFolder, console: Console | None) -> dict[str, Any]:
 
 def _from_the_start(run: RunFolder, console: Console | None, command: list[str]) -> dict[str, Any]:
     """A run that was killed before its first checkpoint was whole."""
-    _say(_changed_settings(run, read_events(run.events_file)), console)
+    _say(changed_settings(run, read_events(run.events_file)), console)
     runner = make_runner(run.read_settings(), run, console, command)
     runner.engine.wait()
     if runner.engine.main:
@@ -67,7 +67,7 @@ def _from_checkpoint(run: RunFolder, console: Console | None, command: list[str]
     for checkpoint, path, passed in load_checkpoints(run.checkpoints):
         runner = make_runner(run.read_settings(), run, console, command)
         try:
-            told = [*passed, *_changed_settings(run, checkpoint.values["events"])]
+            told = [*passed, *changed_settings(run, checkpoint.values["events"])]
             runner.restore(checkpoint, path.name, told)
             if runner.engine.main:
                 run.write_events(checkpoint.values["events"])
@@ -78,7 +78,7 @@ def _from_checkpoint(run: RunFolder, console: Console | None, command: list[str]
     raise AssertionError("load_checkpoints ends with an error")
 
 
-def _changed_settings(run: RunFolder, events: Sequence[dict[str, Any]]) -> list[str]:
+def changed_settings(run: RunFolder, events: Sequence[dict[str, Any]]) -> list[str]:
     """A sentence where config.toml is not what the run began with, as its first event has it; the lines that differ."""
     began = next((event["config_toml"] for event in events if isinstance(event.get("config_toml"), str)), None)
     now = run.settings_file.read_text("utf-8", "replace")
