@@ -18,7 +18,7 @@ from rbprune.cli import main
 from rbprune.errors import CheckpointError, WriteError
 from rbprune.runs import resume as resume_module
 from rbprune.runs.folder import RunFolder
-from rbprune.runs.resume import resume
+from rbprune.runs.resume import changed_settings, resume
 from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
 from rbprune.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -173,7 +173,16 @@ def test_settings_that_were_changed_since_are_said(copied: Path) -> None:
     console = quiet()
     resume(copied, console=console)
     said = console.file.getvalue().replace("\n", " ")  # type: ignore[attr-defined]
-    assert "config.toml was changed since the run began: - distill = 0.3; + distill = 0.7" in said
+    assert "config.toml was changed since the run began: finetune.distill = 0.7, which was 0.3" in said
+
+
+def test_settings_that_are_only_written_otherwise_are_the_same(copied: Path) -> None:
+    """A run that starts over from its settings writes numbers as it has read them."""
+    config = copied / "config.toml"
+    text = config.read_text()
+    assert "epochs = 3.0\n" in text
+    config.write_text(text.replace("epochs = 3.0\n", "epochs = 3 # as before\n"))
+    assert changed_settings(RunFolder(copied), events(copied)) == []
 
 
 def test_settings_that_were_changed_before_the_first_checkpoint_are_said(copied: Path) -> None:

@@ -13,6 +13,7 @@ from rbprune.errors import RbpruneError
 from rbprune.runs.finished import open_run
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.resume import changed_settings
+from rbprune.settings.sections import Settings
 from rbprune.train.checkpoint import load_checkpoint
 
 KINDS = ("bit", "truncation", "zeros")
@@ -23,15 +24,18 @@ class CorruptionFigures:
     """How many damages were said, by file, and which were not."""
 
     said: Counter[str] = field(default_factory=Counter)
+    harmless: int = 0
+    """Damages that change nothing: a number that is written in another way, a missing end of the last line."""
     silent: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     """Errors that are not ours, which say too little to whoever meets them."""
 
     def line(self) -> str:
         files = ", ".join(f"{name} {count}" for name, count in sorted(self.said.items()))
+        said, silent, foreign = self.said.total(), len(self.silent), len(self.foreign)
         return (
-            f"{self.said.total() + len(self.silent) + len(self.foreign)} corruptions: {len(self.silent)} silent, "
-            f"{len(self.foreign)} foreign errors, {self.said.total()} said ({files})"
+            f"{said + self.harmless + silent + foreign} corruptions: {silent} silent, {foreign} foreign errors, "
+            f"{self.harmless} without effect, {said} said ({files})"
         )
 
 
@@ -59,16 +63,20 @@ def said_of_finished(folder: Path) -> bool:
     return bool(told)
 
 
-def said_of_unfinished(folder: Path) -> bool:
-    """Whether going on with a run would say that something is wrong."""
+def said_of_checkpoint(folder: Path) -> bool:
+    """Whether going on from the checkpoints of a run would say that the newest is damaged."""
+    return bool(load_checkpoint(RunFolder(folder).checkpoints)[2])
+
+
+def said_of_settings(folder: Path, settings: Settings) -> bool | None:
+    """Whether going on with a run would say that its settings are others; None where they are the same."""
     run = RunFolder(folder)
-    checkpoint, _, passed = load_checkpoint(run.checkpoints)
-    run.read_settings()
-    return bool(passed or changed_settings(run, checkpoint.values["events"]))
+    said = bool(changed_settings(run, load_checkpoint(run.checkpoints)[0].values["events"]))
+    return None if run.read_settings() == settings and not said else said
 
 
 def torture_by_corruptions(
-    count: int, files: list[Path], is_said: Callable[[], bool], chance: random.Random, figures: CorruptionFigures
+    count: int, files: list[Path], is_said: Callable[[], bool | None], chance: random.Random, figures: CorruptionFigures
 ) -> None:
     """Damage so often one of the files, each about as often, and count whether it is said; the files are put back."""
     for number in range(count):
@@ -87,7 +95,9 @@ def torture_by_corruptions(
             continue
         finally:
             file.write_bytes(content)
-        if said:
+        if said is None:
+            figures.harmless += 1
+        elif said:
             figures.said[name] += 1
         else:
             figures.silent.append(f"{name}, {kind}")

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from rbprune.runs.folder import RunFolder
 from rbprune.settings.recipe import load_recipe
 from tests.runs.quick import QUICK, stop_after
 from tests.torture.corruptions import (
     CorruptionFigures,
+    said_of_checkpoint,
     said_of_finished,
-    said_of_unfinished,
+    said_of_settings,
     torture_by_corruptions,
 )
 from tests.torture.kills import NAMED, KillFigures, torture_by_kills
@@ -43,10 +45,12 @@ def corrupt(count: int, whole: Path, folder: Path) -> CorruptionFigures:
     torture_by_corruptions(count // 2, files, lambda: said_of_finished(finished), chance, figures)
     with pytest.MonkeyPatch.context() as patched:
         stop_after(55, load_recipe("demo", QUICK), stopped, patched)
-    newest = max((stopped / "checkpoints").iterdir())
-    files = [stopped / "config.toml", *sorted(newest.iterdir())]
-    assert len(files) == 4, files
-    torture_by_corruptions(count - count // 2, files, lambda: said_of_unfinished(stopped), chance, figures)
+    files = sorted(max((stopped / "checkpoints").iterdir()).iterdir())
+    assert len(files) == 3, files
+    torture_by_corruptions(3 * count // 8, files, lambda: said_of_checkpoint(stopped), chance, figures)
+    settings = RunFolder(stopped).read_settings()
+    config = [stopped / "config.toml"]
+    torture_by_corruptions(count // 8, config, lambda: said_of_settings(stopped, settings), chance, figures)
     return figures
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rbprune.runs.folder import RunFolder
 from rbprune.runs.going_on import not_a_run, saying_how_to_go_on
 from rbprune.runs.lock import locked
 from rbprune.runs.start import complete
+from rbprune.settings.recipe import read_toml
 from rbprune.train.checkpoint import load_checkpoints
 from rbprune.utils.processes import is_first
 
@@ -79,13 +80,26 @@ def _from_checkpoint(run: RunFolder, console: Console | None, command: list[str]
 
 
 def changed_settings(run: RunFolder, events: Sequence[dict[str, Any]]) -> list[str]:
-    """A sentence where config.toml is not what the run began with, as its first event has it; the lines that differ."""
-    began = next((event["config_toml"] for event in events if isinstance(event.get("config_toml"), str)), None)
-    now = run.settings_file.read_text("utf-8", "replace")
-    if began is None or began == now:
+    """A sentence where config.toml is not what the run began with, as its first event has it; what differs."""
+    text = next((event["config_toml"] for event in events if isinstance(event.get("config_toml"), str)), None)
+    if text is None:
         return []
-    lines = [line for line in difflib.ndiff(began.splitlines(), now.splitlines()) if line[:2] in ("- ", "+ ")]
-    return [f"{run.settings_file} was changed since the run began: {'; '.join(lines[:6])}"]
+    began, now = (dict(_flat(table)) for table in (tomllib.loads(text), read_toml(run.settings_file)))
+    changes = [
+        f"{key} = {now.get(key, 'none')!r}, which was {began.get(key, 'none')!r}"
+        for key in sorted(began.keys() | now.keys())
+        if began.get(key) != now.get(key)
+    ]
+    return [f"{run.settings_file} was changed since the run began: {'; '.join(changes)}"] if changes else []
+
+
+def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested tables by their dotted names."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
 
 
 def _say(warnings: Sequence[str], console: Console | None) -> None:
