@@ -49,6 +49,21 @@ class CheckpointError(RbpruneError):
     """A run folder or checkpoint cannot be used."""
 
 
+class RestoreError(CheckpointError):
+    """A checkpoint is whole, and yet this run cannot go on from it; one before it may do."""
+
+
+class DamagedError(CheckpointError, ModelError):
+    """A file of a run is not what the run wrote."""
+
+
+class WriteError(RbpruneError, OSError):
+    """A file cannot be written: the disk is full, its folder is gone or may not be written to."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class FailedRunsError(RbpruneError):
     """Some runs of several failed; the others are whole."""
 

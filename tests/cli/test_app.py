@@ -14,7 +14,7 @@ import pytest
 import rbprune
 from rbprune.cli.app import VERBS
 from rbprune.errors import ConfigError
-from rbprune.utils.interrupt import Interrupted
+from rbprune.utils.interrupt import Interrupted, StopNow
 from tests.cli.command import run
 
 
@@ -77,6 +77,8 @@ def test_it_is_a_module_and_has_every_verb() -> None:
     ("error", "code", "text"),
     [
         (ConfigError("the [bold] value 3 is wrong"), 1, "error: the [bold] value 3 is wrong\n"),
+        (StopNow(15), 143, "interrupted; give the same command again\n"),
+        (KeyboardInterrupt(), 130, "interrupted; give the same command again\n"),
         (FileNotFoundError("no such file: x"), 1, "error: no such file: x\n"),
         (
             Interrupted(15, "interrupted; rbprune resume x"),
@@ -86,7 +88,7 @@ def test_it_is_a_module_and_has_every_verb() -> None:
     ],
 )
 def test_what_goes_wrong_is_told_without_a_traceback(
-    error: Exception, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: BaseException, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(arguments: list[str] | None, **options: bool) -> None:
         raise error

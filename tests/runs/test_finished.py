@@ -10,7 +10,7 @@ import torch
 
 import rbprune
 from rbprune import models
-from rbprune.errors import ModelError
+from rbprune.errors import DamagedError, ModelError
 from rbprune.runs.finished import load, open_run
 from rbprune.runs.folder import RunFolder
 from tests.runs.quick import summary_of
@@ -37,10 +37,12 @@ def test_it_has_settings_plan_summary_and_both_networks(whole: Path) -> None:
 
 
 def test_plan_and_weights_are_enough_to_load(copied: RunFolder) -> None:
+    """That nobody can tell whether they are damaged is said."""
     for file in copied.path.iterdir():
         if file not in (copied.plan_file, copied.weights_file) and file.is_file():
             file.unlink()
-    assert load(str(copied), models.build("lenet5")) is not None
+    with pytest.warns(UserWarning, match="run has no list of checksums: whether it is damaged cannot be told"):
+        assert load(str(copied), models.build("lenet5")) is not None
 
 
 def test_what_is_missing_is_named(copied: RunFolder) -> None:
@@ -63,5 +65,26 @@ def test_weights_that_cannot_be_read_leave_the_model_whole(copied: RunFolder) ->
 def test_weights_of_another_network_do_not_fit(copied: RunFolder) -> None:
     model = models.build("lenet5")
     model.fc2 = torch.nn.Linear(500, 7)
-    with pytest.raises(ModelError, match="does not fit this LeNet5"):
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(
+        ModelError, match=r"does not fit this LeNet5: 'fc2.bias' has shape \(7,\) here and \(10,\) there"
+    ):
         load(copied.path, model)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert model.conv1.out_channels == 20, "as it was"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "plan.json", "config.toml", "summary.json", "SHA256SUMS"])
+def test_one_bit_of_any_file_is_noticed(copied: RunFolder, name: str) -> None:
+    """Also where the file still looks like one: another weight, another setting."""
+    file = copied.path / name
+    content = bytearray(file.read_bytes())
+    for place in (len(content) // 3, len(content) - 2):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        model = models.build("lenet5")
+        with pytest.raises(DamagedError, match=rf"{name} cannot be read: it is damaged.*copy it anew, or repeat"):
+            open_run(copied.path)
+        if name in ("model.safetensors", "plan.json", "SHA256SUMS"):
+            with pytest.raises(ModelError, match=name):
+                load(copied.path, model)
+        assert model.conv1.out_channels == 20  # type: ignore[union-attr]

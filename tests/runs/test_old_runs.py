@@ -16,6 +16,7 @@ from rbprune.runs.folder import RunFolder
 from rbprune.runs.pair import run_pair
 from rbprune.runs.resume import resume
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no list of checksums")
 OLD = Path(__file__).parent / "old_run"
 
 
@@ -25,6 +26,11 @@ def test_its_network_is_loaded_with_the_same_weights() -> None:
     saved = load_file(OLD / "model.safetensors")
     assert all(torch.equal(tensor, saved[name]) for name, tensor in model.state_dict().items())
     assert rbprune.trace(model, torch.zeros(1, 1, 28, 28)).macs() == 117_654
+
+
+def test_that_it_cannot_be_checked_is_said() -> None:
+    with pytest.warns(UserWarning, match="old_run has no list of checksums: whether it is damaged cannot be told"):
+        rbprune.load(OLD, rbprune.models.build("lenet5"))
 
 
 def test_its_settings_and_summary_are_read() -> None:

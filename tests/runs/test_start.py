@@ -22,7 +22,7 @@ from tests.runs.quick import QUICK, digest, quiet, summary_of
 
 FILES = {
     *("config.toml", "events.jsonl", "plan.json", "model.safetensors", "mistakes.json", "summary.json", "report.html"),
-    "tb",
+    *("tb", "SHA256SUMS"),
 }
 
 

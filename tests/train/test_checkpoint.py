@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 import torch
 
-from rbprune.errors import CheckpointError
-from rbprune.train.checkpoint import Checkpoint, load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
+from rbprune.errors import CheckpointError, WriteError
+from rbprune.train.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    load_checkpoints,
+    optimizer_tensors,
+    restore_optimizer,
+    save_checkpoint,
+)
 from tests.networks import tiny_cnn
 
 
@@ -25,7 +33,7 @@ def test_the_newest_of_two_is_read(tmp_path: Path) -> None:
     assert checkpoint.group("model")["x"].tolist() == [3, 3, 3]
 
 
-@pytest.mark.parametrize("file", ["state.safetensors", "state.json"])
+@pytest.mark.parametrize("file", ["state.safetensors", "state.json", "state.sha256"])
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
 def test_a_damaged_one_is_passed_over(tmp_path: Path, file: str, damage: str) -> None:
     save_checkpoint(tmp_path, numbered(0))
@@ -43,6 +51,53 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, file: str, damage: str) ->
     assert path.name == "ckpt-000000"
     assert len(damaged) == 1
     assert "ckpt-000001 is damaged" in damaged[0]
+
+
+@pytest.mark.parametrize("file", ["state.safetensors", "state.json", "state.sha256"])
+def test_every_single_bit_is_guarded(tmp_path: Path, file: str) -> None:
+    """Also one that leaves JSON as it should be and changes a number in it."""
+    save_checkpoint(tmp_path, numbered(0))
+    victim = save_checkpoint(tmp_path, numbered(1)) / file
+    content = victim.read_bytes()
+    for bit in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        victim.write_bytes(changed)
+        assert load_checkpoint(tmp_path)[1].name == "ckpt-000000"
+
+
+def test_a_disk_that_is_full_leaves_the_checkpoints_that_are_there(tmp_path: Path) -> None:
+    """The kernel's own error: files must not become larger than so much."""
+    before = [save_checkpoint(tmp_path, numbered(value)).name for value in range(2)]
+    large, limits = Checkpoint({"x": torch.zeros(100_000)}, {"n": 2}), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(WriteError, match=rf"cannot write {tmp_path}: File too large; allow larger files"):
+            save_checkpoint(tmp_path, large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before, "nothing of it is left"
+    assert load_checkpoint(tmp_path)[0].values["n"] == 1
+
+
+def test_a_run_folder_that_was_deleted_is_not_made_again(tmp_path: Path) -> None:
+    """It would hold checkpoints that nobody can resume from."""
+    with pytest.raises(WriteError, match="gone/checkpoints: No such file or directory; its folder is gone"):
+        save_checkpoint(tmp_path / "gone" / "checkpoints", numbered(0))
+    assert not (tmp_path / "gone").exists()
+
+
+def test_whoever_cannot_go_on_from_one_gets_the_one_before(tmp_path: Path) -> None:
+    for value in range(2):
+        save_checkpoint(tmp_path, numbered(value))
+    found = load_checkpoints(tmp_path)
+    checkpoint, _, passed = next(found)
+    assert checkpoint.values["n"] == 1
+    passed.append("it does not fit")
+    checkpoint, _, passed = next(found)
+    assert (checkpoint.values["n"], passed) == (0, ["it does not fit"])
+    with pytest.raises(CheckpointError, match="no checkpoint .* it does not fit; start the run again"):
+        next(found)
 
 
 def test_none_or_only_damaged_ones_are_errors(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from rbprune.runs.folder import RunFolder
 from rbprune.utils.state import load_state, state_tensors
 
 
+@pytest.mark.filterwarnings("ignore:.*has no list of checksums")
 def test_a_model_that_asks_for_the_version_of_its_weights(tmp_path: Path) -> None:
     """torchvision's MNASNet loads nothing that does not say which one it is."""
     model = models.build("torchvision:mnasnet0_5")

@@ -9,7 +9,7 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from rbprune.errors import RbpruneError
-from rbprune.utils.interrupt import Interrupted
+from rbprune.utils.interrupt import Interrupted, SignalsStop, number_of
 from rbprune.utils.memory import keep_freed_memory
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
@@ -40,19 +40,28 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in words
     try:
-        app(words, exit_on_error=not as_json, print_error=not as_json)
+        with SignalsStop():
+            app(words, exit_on_error=not as_json, print_error=not as_json)
+    except KeyboardInterrupt as stop:
+        _complain_of_stop("interrupted; give the same command again", stop, as_json)
+        sys.exit(128 + number_of(stop))
     except Interrupted as stop:
-        from rbprune.utils.processes import is_main
-
-        if is_main():
-            _complain(str(stop), stop, as_json)
+        _complain_of_stop(str(stop), stop, as_json)
         sys.exit(stop.exit_code)
     except (RbpruneError, OSError, CycloptsError) as error:
         _complain(f"error: {error}", error, as_json)
         sys.exit(1)
 
 
-def _complain(text: str, error: Exception, as_json: bool) -> None:
+def _complain_of_stop(text: str, stop: BaseException, as_json: bool) -> None:
+    """Of several processes one says that they were asked to stop."""
+    from rbprune.utils.processes import is_main
+
+    if is_main():
+        _complain(text, stop, as_json)
+
+
+def _complain(text: str, error: BaseException, as_json: bool) -> None:
     """Say it to people, and to programs that asked for JSON as ``{"error": {"kind": ..., "message": ...}}``."""
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
     if as_json:

@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rbprune.utils.files import write_errors
+
 
 class EventScan(NamedTuple):
     """The events of a file, and how many of its lines could not be read."""
 
     events: list[dict[str, Any]]
     damaged: int
+    torn: int = 0
+    """1 where the last line is among them and has no end: a crash cut it short, which is no damage."""
 
 
 def scan_events(path: Path) -> EventScan:
@@ -28,15 +32,21 @@ def scan_events(path: Path) -> EventScan:
     for line in lines:
         if not line.strip():
             continue
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            event = None
-        if isinstance(event, dict) and isinstance(event.get("event"), str):
-            events.append(event)
-        else:
+        event = _read_event(line)
+        if event is None:
             damaged += 1
-    return EventScan(events, damaged)
+        else:
+            events.append(event)
+    torn = int(bool(lines[-1].strip()) and _read_event(lines[-1]) is None)
+    return EventScan(events, damaged, torn)
+
+
+def _read_event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -62,7 +72,7 @@ class EventLog:
         """Append one event and return it as stored: with its time, and as plain JSON values."""
         record: dict[str, Any] = {"time": time.time(), "event": event, **{k: json_value(v) for k, v in fields.items()}}
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8", newline="\n") as file:
+            with write_errors(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(json.dumps(record, allow_nan=False) + "\n")
         self.events.append(record)
         return record

@@ -9,19 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rbprune.utils.files import write_errors
+
 
 class TensorBoard:
     """Writes event files into ``folder``; does nothing when it is None or tensorboard is absent."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._writer: Any = None if folder is None else _summary_writer(folder)
+        self._folder = Path("." if folder is None else folder)
+        with write_errors(self._folder):
+            self._writer: Any = None if folder is None else _summary_writer(folder)
 
     def scalars(self, step: int, **values: float | None) -> None:
         """Write one point of each named curve; values that are None are left out."""
         if self._writer is not None:
             for name, value in values.items():
                 if value is not None:
-                    self._writer.add_scalar(name, float(value), step)
+                    with write_errors(self._folder):
+                        self._writer.add_scalar(name, float(value), step)
 
     def values(self, step: int, diagnostic: str, values: Mapping[str, Tensor]) -> None:
         """Write one histogram per site of what the method found about its channels, such as their rates."""
@@ -30,13 +35,15 @@ class TensorBoard:
                 finite = torch.as_tensor(found).detach().float().flatten()
                 finite = finite[finite.isfinite()]
                 if finite.numel():
-                    self._writer.add_histogram(f"{diagnostic}/{site}", finite, step)
+                    with write_errors(self._folder):
+                        self._writer.add_histogram(f"{diagnostic}/{site}", finite, step)
 
     def close(self) -> None:
         """Write what is pending and close the files; calls after that do nothing."""
         if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+            writer, self._writer = self._writer, None
+            with write_errors(self._folder):
+                writer.close()
 
     def __enter__(self) -> TensorBoard:
         return self

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import nn
+from safetensors.torch import load as parse_weights
+from torch import Tensor, nn
 
 from rbprune import models
-from rbprune.errors import ModelError
+from rbprune.errors import DamagedError, ModelError
 from rbprune.graph import Plan, apply_plan
+from rbprune.graph.cutting.unchanged import unchanged_on_error
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.sections import Settings
 from rbprune.utils.state import load_state
@@ -43,16 +45,30 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
     for file in (run.plan_file, run.weights_file):
         if not file.is_file():
             raise ModelError(f"{run} has no {file.name}: it is no finished run; 'rbprune resume {run}' finishes one")
+    if run.read_sums() is None:
+        warnings.warn(f"{run} has no list of checksums: whether it is damaged cannot be told", stacklevel=2)
     try:
-        weights = load_file(run.weights_file)  # before the model is cut: it stays whole if they cannot be read
+        weights = parse_weights(run.read(run.weights_file))
     except SafetensorError as error:
         raise ModelError(f"{run.weights_file} cannot be read: {error}; copy it anew, or repeat the run") from error
-    apply_plan(model, _read_plan(run))
-    try:
+    plan = _read_plan(run)
+    with unchanged_on_error(model):
+        apply_plan(model, plan)
+        _check_shapes(model, weights, run)
         load_state(model, weights)
-    except RuntimeError as error:
-        raise ModelError(f"{run.weights_file} does not fit this {type(model).__name__}: {error}") from error
     return model
+
+
+def _check_shapes(model: nn.Module, weights: dict[str, Tensor], run: RunFolder) -> None:
+    """Refuse weights of another network before any of them is in this one."""
+    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if wanted != found:
+        name = min(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        raise ModelError(
+            f"{run.weights_file} does not fit this {type(model).__name__}: {name!r} has shape "
+            f"{wanted.get(name, 'none')} here and {found.get(name, 'none')} there; build the network that was pruned"
+        )
 
 
 def open_run(folder: str | Path, model_name: str | None = None) -> FinishedRun:
@@ -70,7 +86,12 @@ def open_run(folder: str | Path, model_name: str | None = None) -> FinishedRun:
 
 
 def _read_plan(run: RunFolder) -> Plan:
-    return Plan.from_json(run.plan_file.read_text())
+    try:
+        return Plan.from_json(run.read(run.plan_file).decode("utf-8", "replace"))
+    except DamagedError:
+        raise
+    except ModelError as error:
+        raise ModelError(f"{run.plan_file}: {error}") from error
 
 
 def _build(name: str, settings: Settings, run: RunFolder) -> nn.Module:

@@ -102,6 +102,15 @@ class Engine:
         found = self.fabric.all_reduce(torch.tensor(float(flag), device=self.fabric.device), reduce_op="sum")
         return bool(found)
 
+    def highest(self, number: int) -> int:
+        """The highest of the numbers that the processes give; all get the same answer."""
+        if self.world == 1:
+            return number
+        found = torch.tensor(float(number), device=self.fabric.device)
+        told = self.fabric.all_reduce(found, reduce_op="max")
+        assert isinstance(told, Tensor)
+        return int(told)
+
     def of_main(self, number: int) -> int:
         """The number that the first process gives; all get the same answer."""
         if self.world == 1:

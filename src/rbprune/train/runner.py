@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import signal
 import time
 from dataclasses import asdict, replace
 from typing import Any
@@ -24,12 +23,12 @@ from rbprune.train.evaluate import Score, evaluate
 from rbprune.train.forecast import forecast_correction
 from rbprune.train.phase import Phase, PhaseRun, plan_phases
 from rbprune.train.precision import start_engine
-from rbprune.train.saving import restore_checkpoint, take_checkpoint
+from rbprune.train.saving import interrupted, restore_checkpoint, restore_phase, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
 from rbprune.train.state import RunData, RunFiles, RunState, open_journal
 from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
-from rbprune.utils.interrupt import Interrupted, Signals
+from rbprune.utils.interrupt import Signals, StoppedWaiting
 from rbprune.utils.modes import modes_kept
 from rbprune.utils.processes import share_buffers
 from rbprune.utils.seeds import mix
@@ -93,8 +92,7 @@ class Runner:
 
     def run(self) -> dict[str, Any]:
         """Do what is left to do; returns the summary."""
-        main = self.engine.main
-        self.journal = open_journal(self.console, self.files, main=main)
+        self.journal = open_journal(self.console, self.files, main=self.engine.main)
         if not self.journal.events:
             self.journal.start(self.settings, self.command, self.graph, self.dataset_size)
             self.journal.precision(**self.arithmetic.told())
@@ -148,10 +146,14 @@ class Runner:
             label = current.label(self.pruner.stages)
             self.journal.progress.stage(phase.number, label)
             self.journal.progress.epoch(current.stream.steps, label)
-            for loss in current.run_epoch():
-                self.account.spend(phase.kind, price)
-                self._show(loss)
-                self._between_steps(signals)
+            try:
+                for loss in current.run_epoch():
+                    self.account.spend(phase.kind, price)
+                    self._show(loss)
+                    self._between_steps(signals)
+            except StoppedWaiting as stop:  # between two steps, for a batch that does not come
+                self._save()
+                raise interrupted(self, stop.number) from None
         share_buffers(self.model)  # what is judged, or taught by, from here on is the same network in all processes
         if current.stage is not None:
             self._cut(current, time.monotonic() - began)
@@ -199,8 +201,7 @@ class Runner:
         )
         if self._resumed is not None:
             checkpoint, self._resumed = self._resumed[0], None
-            if checkpoint.values["phase"] is not None:
-                current.restore(checkpoint.tensors, checkpoint.values["phase"])
+            restore_phase(current, checkpoint)
         return current
 
     def _start(self) -> None:
@@ -260,8 +261,7 @@ class Runner:
         if asks and self.engine.any(signals.received is not None):
             self._save()
             self.engine.wait()  # a process that ends takes the others down, and one of them is writing
-            hint = f"; go on with: rbprune resume {self.files}" if self.files else ""
-            raise Interrupted(signals.received or signal.SIGINT, f"interrupted{hint}")
+            raise interrupted(self, self.engine.highest(signals.received or 0))
         if time.monotonic() - self._saved > self.settings.runtime.checkpoint_seconds:
             self._save()
 

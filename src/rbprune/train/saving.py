@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rbprune.bayes.likelihood import Location
-from rbprune.errors import CheckpointError
+from rbprune.errors import CheckpointError, DataError, RestoreError, first_line
 from rbprune.train.checkpoint import Checkpoint
 from rbprune.train.state import RunState
+from rbprune.utils.interrupt import Interrupted
 from rbprune.utils.state import load_state, state_tensors
 
 if TYPE_CHECKING:
+    from rbprune.train.phase import PhaseRun
     from rbprune.train.runner import Runner
 
 
@@ -30,22 +34,55 @@ def take_checkpoint(runner: Runner) -> Checkpoint:
         "sites": runner.graph.plan().sites,
         "blocks": list(runner.graph.removed_blocks),
         "phase": None if runner.current is None else runner.current.values(),
-        "events": len(runner.journal.events),
+        "events": list(runner.journal.events),
         "dataset_size": runner.dataset_size,
     }
     return Checkpoint(tensors, values)
 
 
 def restore_checkpoint(runner: Runner, checkpoint: Checkpoint) -> None:
-    """Bring a fresh runner to where the checkpoint was taken, but for the phase in progress, which is begun later."""
-    values = checkpoint.values
-    began = values.get("dataset_size", runner.dataset_size)
+    """Bring a fresh runner to where the checkpoint was taken, but for the phase in progress, which is begun later.
+
+    A RestoreError where that cannot be done: the runner is of no use then, and an earlier checkpoint may do.
+    """
+    with _restore_errors():
+        began = checkpoint.values.get("dataset_size", runner.dataset_size)
     if began != runner.dataset_size:
         raise CheckpointError(
             f"{runner.files} began with {began} training examples, and now there are {runner.dataset_size}: divided "
             "anew, its validation examples would be ones it has trained on. Put the files back (data.corrupt = "
             '"skip" in its config.toml leaves out corrupt ones), or start a new run'
         )
+    with _restore_errors():
+        _restore(runner, checkpoint)
+
+
+def restore_phase(phase: PhaseRun, checkpoint: Checkpoint) -> None:
+    """Let a phase that has just begun go on where the checkpoint was taken, if it was taken within one."""
+    if checkpoint.values["phase"] is not None:
+        with _restore_errors():
+            phase.restore(checkpoint.tensors, checkpoint.values["phase"])
+
+
+@contextmanager
+def _restore_errors() -> Iterator[None]:
+    """Inside, whatever a checkpoint lacks or holds too much is a RestoreError."""
+    try:
+        yield
+    except (DataError, OSError):  # no fault of the checkpoint
+        raise
+    except Exception as error:
+        raise RestoreError(f"{type(error).__name__}: {first_line(error)}") from error
+
+
+def interrupted(runner: Runner, number: int) -> Interrupted:
+    """What is said of a run that was asked to stop, with the command to go on with."""
+    hint = f"; go on with: rbprune resume {runner.files}" if runner.files else ""
+    return Interrupted(number, f"interrupted{hint}")
+
+
+def _restore(runner: Runner, checkpoint: Checkpoint) -> None:
+    values = checkpoint.values
     for name, value in asdict(RunState(**values["state"])).items():
         setattr(runner.state, name, value)
     if isinstance(runner.pruner.likelihood, Location) and runner.state.error_sums is not None:

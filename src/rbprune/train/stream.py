@@ -13,6 +13,7 @@ from torch.utils.data import DistributedSampler
 
 from rbprune.data.source import Source
 from rbprune.errors import DataError
+from rbprune.utils.interrupt import awaited
 from rbprune.utils.seeds import mix
 
 Batch = tuple[Any, Any]
@@ -53,7 +54,7 @@ class SourceStream:
         else:
             order = torch.arange(self.size)
         order = order[: self.steps * self.batch_size]
-        return self.source.batches(order, self.batch_size, seed=seed, augment=self.train, start=start)
+        return awaited(self.source.batches(order, self.batch_size, seed=seed, augment=self.train, start=start))
 
 
 def filled(batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -130,7 +131,7 @@ class LoaderStream:
         return sum(_batch_size(batch) for batch in self.loader)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        for index, batch in enumerate(self.loader):
+        for index, batch in enumerate(awaited(self.loader)):
             if index >= start:
                 yield _pair(batch)
 

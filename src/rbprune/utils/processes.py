@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -14,6 +16,14 @@ def world() -> int:
 def is_main() -> bool:
     """Whether this is the process that writes and prints."""
     return world() == 1 or dist.get_rank() == 0
+
+
+def is_first() -> bool:
+    """Whether this is, or is going to be, the process that writes: known before the processes have met.
+
+    torchrun, Lightning Fabric and SLURM number the processes that they start in the environment.
+    """
+    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
 
 
 def mean(value: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def test_plans_with_blocks_have_a_version_of_their_own_and_older_ones_still_load
 @pytest.mark.parametrize("block", [{}, 3, {"modules": {"a": "relu"}, "layers": []}, {"modules": {}, "layers": [{}]}])
 def test_a_block_that_is_none_is_refused_by_name(block: object) -> None:
     text = json.dumps({"version": 2, "tensors": {}, "widths": {}, "sites": {}, "blocks": {"layer1.1": block}})
-    with pytest.raises(ModelError, match=r"block 'layer1.1' of the plan is not one .*it has modules, each with"):
+    with pytest.raises(ModelError, match=r"the plan is damaged: blocks, 'layer1.1'.*copy plan.json anew"):
         Plan.from_json(text)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from rbprune.errors import ModelError
 from rbprune.graph.branch import is_replaced
 from rbprune.graph.cost import LayerCost
+from rbprune.graph.cutting.plan_fields import check_fields, checksum, unique_keys
 
 VERSION = 2
 """The format that is written where blocks are removed; without any it is 1, which older versions read too."""
@@ -25,25 +26,9 @@ class RemovedBlock:
     """What its convolutions and linear layers cost in the original network."""
 
     @staticmethod
-    def from_plain(name: str, raw: Any) -> RemovedBlock:
-        """Read what ``dataclasses.asdict`` gave."""
-        try:
-            modules = {str(path): [str(step) for step in _list(steps)] for path, steps in raw["modules"].items()}
-            layers = [
-                LayerCost(str(x["name"]), str(x["kind"]), int(x["macs"]), int(x["params"])) for x in raw["layers"]
-            ]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ModelError(
-                f"block {name!r} of the plan is not one ({error!r}): it has modules, each with the steps that are left "
-                "of it, and layers, each with name, kind, macs and params"
-            ) from error
-        return RemovedBlock(modules, layers)
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is no list")
-    return value
+    def from_plain(raw: Mapping[str, Any]) -> RemovedBlock:
+        """Read what ``dataclasses.asdict`` gave, once ``check_fields`` has seen it."""
+        return RemovedBlock(dict(raw["modules"]), [LayerCost(**layer) for layer in raw["layers"]])
 
 
 @dataclass(frozen=True)
@@ -66,25 +51,40 @@ class Plan:
     """In the order in which they were removed."""
 
     def to_json(self) -> str:
-        """One object with the keys version, tensors, widths and sites and, where there are any, blocks."""
-        raw = {"version": VERSION if self.blocks else 1, **vars(self)}
-        blocks = {name: asdict(block) for name, block in raw.pop("blocks").items()}
-        return json.dumps({**raw, "blocks": blocks} if blocks else raw)
+        """One object with the keys version, tensors, widths, sites, perhaps blocks, and sha256 of all the rest."""
+        fields: dict[str, Any] = {"tensors": self.tensors, "widths": self.widths, "sites": self.sites}
+        if self.blocks:
+            fields["blocks"] = {name: asdict(block) for name, block in self.blocks.items()}
+        return json.dumps({"version": VERSION if self.blocks else 1, "sha256": checksum(fields), **fields})
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read what ``to_json`` wrote; anything else is a ModelError."""
+        """Read what ``to_json`` wrote; anything else is a ModelError, also a plan that was changed since.
+
+        Plans of before there was a checksum are checked as far as they can be: types, ranges and order.
+        """
         try:
-            raw: Mapping[str, Any] = json.loads(text)
-            version, parts = raw["version"], (raw["tensors"], raw["widths"], raw["sites"])
-            blocks = dict(raw.get("blocks", {}))
-        except (ValueError, KeyError, TypeError) as error:
+            raw: Mapping[str, Any] = json.loads(text, object_pairs_hook=unique_keys)
+            version, fields = raw["version"], {name: raw[name] for name in ("tensors", "widths", "sites")}
+            fields |= {"blocks": raw["blocks"]} if "blocks" in raw else {}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ModelError(f"this is not a pruning plan ({error!r}); one is the plan.json of a run folder") from error
         if version not in (1, VERSION):
             raise ModelError(
                 f"plan version {version!r} is unknown here (this rbprune reads 1 to {VERSION}); upgrade rbprune"
             )
-        return Plan(*parts, {name: RemovedBlock.from_plain(name, block) for name, block in blocks.items()})
+        check_fields(fields)
+        if "sha256" in raw and raw["sha256"] != checksum(fields):
+            raise ModelError(
+                "the plan is damaged: its fields are not those that its sha256 was taken of; copy plan.json anew, or, "
+                "if you changed it on purpose, take its sha256 out"
+            )
+        blocks = {name: RemovedBlock.from_plain(block) for name, block in fields.pop("blocks", {}).items()}
+        return Plan(**fields, blocks=blocks)
+
+    def replacements(self) -> dict[str, list[str]]:
+        """What stands in place of the modules of all removed branches, by name of the module."""
+        return {path: steps for block in self.blocks.values() for path, steps in block.modules.items()}
 
     def then(self, later: Plan, counts: Mapping[str, dict[str, int]]) -> Plan:
         """Both cuts as one, of the network that this plan is for; ``later`` is for the network that this one leaves.
@@ -96,7 +96,7 @@ class Plan:
         >>> first.then(second, {}).tensors
         {'a.weight': {'0': [1, 5], '1': [3]}}
         """
-        gone = {path: steps for block in later.blocks.values() for path, steps in block.modules.items()}
+        gone = later.replacements()
         tensors = {name: dict(dims) for name, dims in self.tensors.items() if not is_replaced(name, gone)}
         for name, dims in later.tensors.items():
             own = tensors.setdefault(name, {})

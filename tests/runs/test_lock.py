@@ -1,0 +1,102 @@
+"""One run, one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rbprune.errors import CheckpointError, WriteError
+from rbprune.runs.folder import RunFolder
+from rbprune.runs.lock import Holder, locked, read_holder
+from rbprune.utils.live_processes import ProcessId
+
+RACE = """
+import sys, time
+from rbprune.errors import CheckpointError
+from rbprune.runs.folder import RunFolder
+from rbprune.runs.lock import locked
+sys.stdin.readline()
+try:
+    with locked(RunFolder(sys.argv[1])):
+        time.sleep(1)
+        print("in")
+except CheckpointError as error:
+    print(error)
+"""
+
+
+def lock_of(run: RunFolder, process: ProcessId, command: tuple[str, ...] = ("rbprune", "prune", "demo")) -> None:
+    run.path.mkdir(exist_ok=True)
+    fields = {"host": process.host, "pid": process.pid, "began": process.began, "command": command}
+    run.lock_file.write_text(json.dumps(fields))
+
+
+def test_a_second_process_is_refused_by_number(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    with locked(run, ["rbprune", "prune", "my recipe.toml"]):
+        assert read_holder(run) == Holder(ProcessId.own(), ("rbprune", "prune", "my recipe.toml"))
+        with (
+            pytest.raises(
+                CheckpointError, match=rf"process {os.getpid()} works on .*run already .*'my recipe.toml'.*kill"
+            ),
+            locked(run),
+        ):
+            pass
+        assert read_holder(run) is not None, "the refused one leaves it"
+    assert not run.path.exists(), "nothing was written"
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+    run, own = RunFolder(tmp_path / "run"), ProcessId.own()
+    for dead in (ProcessId(own.host, 999999999), ProcessId(own.host, own.pid, 1)):
+        lock_of(run, dead)
+        with locked(run):
+            assert read_holder(run) == Holder(own)
+        assert not run.lock_file.exists() and run.path.is_dir()
+    run.lock_file.write_text("")  # killed before it had written its name
+    with locked(run):
+        pass
+
+
+def test_of_another_machine_it_says_how_to_remove_it(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "a run")
+    lock_of(run, ProcessId("node7", 12))
+    with (
+        pytest.raises(CheckpointError, match=r"process 12 on node7 .*if it has ended, .*: rm '.*/a run/run.lock'"),
+        locked(run),
+    ):
+        pass
+
+
+def test_of_two_that_find_a_dead_lock_one_goes_first(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    lock_of(run, ProcessId(ProcessId.own().host, 999999999))
+    command = [sys.executable, "-c", RACE, str(run)]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for child in both:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    said = sorted(child.communicate()[0].strip() for child in both)
+    assert said[0] == "in" and said[1].startswith("process "), said
+
+
+def test_only_the_first_of_several_processes_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFolder(tmp_path / "run")
+    with locked(run):
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        with locked(run):
+            pass
+        monkeypatch.delenv("LOCAL_RANK")
+        assert run.lock_file.exists()
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(WriteError, match="cannot write .*file/run"), locked(RunFolder(tmp_path / "file" / "run")):
+        pass
