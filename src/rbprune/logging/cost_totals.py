@@ -40,7 +40,7 @@ class CostTotal:
 def cost_totals(
     summary: Mapping[str, Any], start: Mapping[str, Any] | None = None, stages: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, CostTotal]:
-    """Every cost of ``COSTS`` that the run knows, by name; where it knows none, all that are counted, with unknown values.
+    """Every cost of ``COSTS`` that the run knows, by name; where it knows none, those that are counted, unknown.
 
     The summary counts first. Until there is one, the dense network is that of the event ``start`` and the pruned
     network that of the last of ``stages``. A run that was made before a cost existed says nothing of it.
