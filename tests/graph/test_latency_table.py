@@ -148,3 +148,15 @@ def test_another_network_is_refused_by_name() -> None:
     lenet = trace(models.build("lenet5"), torch.zeros(1, 1, 28, 28))
     with pytest.raises(ConfigError, match=r"its layer '0' .* is not in this one; .*rbprune calibrate"):
         table.check(lenet)
+
+
+def test_a_branch_takes_what_its_layers_take() -> None:
+    model = models.build("resnet20-cifar")
+    graph = trace(model, torch.zeros(1, 3, 32, 32))
+    graph.latency = table_of(graph)
+    branch = graph.branches["layer1.1"]
+    saved = LATENCY.per_channel(graph, branch)
+    assert saved == pytest.approx(2 * 16 * 16 * 1024 / 1000)
+    before = LATENCY.total(graph)
+    graph.remove_blocks(["layer1.1"])
+    assert before - LATENCY.total(graph) == pytest.approx(saved)

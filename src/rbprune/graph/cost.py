@@ -102,8 +102,8 @@ class LatencyCost:
         return _table(graph).microseconds(graph, {})
 
     def per_channel(self, graph: ChannelGraph, site: Site) -> float:
-        """What half of the site's channels would save, over their number; never less than nothing."""
-        half = max(1, site.channels // 2) if site.channels > 1 else 0
+        """What half of the site's channels would save, over their number, or a branch; never less than nothing."""
+        half = max(1, site.channels // 2) if site.channels > 1 or not site.keeps_one else 0
         return max(0.0, (self.total(graph) - self.without(graph, {site.name: half})) / half) if half else 0.0
 
     def without(self, graph: ChannelGraph, counts: Mapping[str, int]) -> float:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 
 from rbprune.errors import ConfigError
+from rbprune.graph.layer_shares import layers_of_branches
 from rbprune.utils.files import write_atomic
 from rbprune.utils.section import Section
 
@@ -207,7 +208,7 @@ class LatencyTable(Section):
     def features(self, graph: ChannelGraph, counts: Mapping[str, int]) -> Features:
         """What the latency follows from, without so many channels of each site."""
         widths, layers, elements, uneven, weights = layer_widths(graph, counts), 0.0, 0.0, 0.0, 0.0
-        for name in (layer.name for layer in graph.layers() if layer.name in self.layers):
+        for name in (name for name in widths if name in self.layers):
             shape = self.shapes[self.layers[name]]
             inputs, outputs = widths[name]
             layers += self.of_layer(name, inputs, outputs)
@@ -248,6 +249,8 @@ def _between(values: list[float], place: float) -> float:
 def layer_widths(graph: ChannelGraph, counts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Inputs and outputs of each layer without so many channels of each site; of a depthwise layer both are the same.
 
+    The layers of a branch that would go are not there.
+
     >>> import torch, rbprune
     >>> graph = rbprune.trace(torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Linear(4, 3)), torch.zeros(1, 2))
     >>> layer_widths(graph, {"0": 1})
@@ -258,8 +261,8 @@ def layer_widths(graph: ChannelGraph, counts: Mapping[str, int]) -> dict[str, tu
         for part in graph[name].parts:
             key = (part.owner, part.role)
             removed[key] = removed.get(key, 0) + count * part.positions.shape[1]
-    found = {}
-    for layer in graph.layers():
+    found, absent = {}, set(layers_of_branches(graph, counts))
+    for layer in (layer for layer in graph.layers() if layer.name not in absent):
         both = graph.axis_width(layer.name, "along")
         made, read = graph.axis_width(layer.name, "out"), graph.axis_width(layer.name, "in")
         if made is not None and read is not None:

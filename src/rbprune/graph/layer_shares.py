@@ -42,7 +42,7 @@ def layers_without(graph: ChannelGraph, counts: Mapping[str, int]) -> list[Layer
     for (owner, _), (gone, width) in removed.items():
         left, whole = shares.get(owner, (1, 1))
         shares[owner] = left * (width - gone), whole * width
-    shares |= dict.fromkeys(_of_branches(graph, counts), (0, 1))
+    shares |= dict.fromkeys(layers_of_branches(graph, counts), (0, 1))
     found = []
     for layer in graph.layers():
         left, whole = shares.get(layer.name, (1, 1))
@@ -62,7 +62,7 @@ def remaining_shares(graph: ChannelGraph, counts: Mapping[str, int]) -> dict[str
     shares: dict[str, float] = {}
     for (owner, _), share in left.items():
         shares[owner] = shares.get(owner, 1.0) * share
-    return shares | dict.fromkeys(_of_branches(graph, counts), 0.0)
+    return shares | dict.fromkeys(layers_of_branches(graph, counts), 0.0)
 
 
 def channel_shares(graph: ChannelGraph, site: Site) -> Iterator[tuple[str, float]]:
@@ -80,7 +80,7 @@ def channel_shares(graph: ChannelGraph, site: Site) -> Iterator[tuple[str, float
     yield from shares.items()
 
 
-def _of_branches(graph: ChannelGraph, counts: Mapping[str, int]) -> list[str]:
+def layers_of_branches(graph: ChannelGraph, counts: Mapping[str, int]) -> list[str]:
     """The layers that go with the branches among the sites."""
     gone = [graph.branches[name] for name, count in counts.items() if count and name in graph.branches]
     return [name for branch in gone for name in layers_of_branch(graph, branch)]
