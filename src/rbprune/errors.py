@@ -45,6 +45,10 @@ class CheckpointError(RbpruneError):
     """A run folder or checkpoint cannot be used."""
 
 
+class UntrustedCodeError(RbpruneError):
+    """A run folder names code to be run, and nobody who may has said that it can be trusted."""
+
+
 class FailedRunsError(RbpruneError):
     """Some runs of several failed; the others are whole."""
 

@@ -15,6 +15,7 @@ from rbprune import models
 from rbprune.errors import ModelError
 from rbprune.graph import Plan, apply_plan
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.trust import check_code
 from rbprune.settings.sections import Settings
 from rbprune.utils.state import load_state
 
@@ -55,14 +56,16 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
     return model
 
 
-def open_run(folder: str | Path, model_name: str | None = None) -> FinishedRun:
+def open_run(folder: str | Path, model_name: str | None = None, *, trust: bool = False) -> FinishedRun:
     """Read a finished run and build both of its networks.
 
     ``model_name`` is needed only where the settings of the run name no model that can be built: a run from Python
-    knows the class of its model, but not how to make one.
+    knows the class of its model, but not how to make one. A model that is a function of the user's is built if it was
+    given here, if the same user started the run, or with ``trust``.
     """
     run = RunFolder(folder)
     settings = run.read_settings()
+    check_code(run, settings, trust=trust, model=model_name is None, data=False)
     name = model_name or settings.model.name
     dense = _build(name, settings, run)
     pruned = load(folder, copy.deepcopy(dense))

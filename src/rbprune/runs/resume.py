@@ -11,19 +11,29 @@ from rbprune.errors import CheckpointError
 from rbprune.runs.build import make_runner
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.start import complete
+from rbprune.runs.trust import check_code, seal_code
 from rbprune.train.checkpoint import load_checkpoint
 
 
-def resume(folder: Path, *, console: Console | None = None, command: list[str] | None = None) -> dict[str, Any]:
-    """Go on from the last whole checkpoint and return the summary; a finished run is left as it is."""
+def resume(
+    folder: Path, *, console: Console | None = None, command: list[str] | None = None, trust: bool = False
+) -> dict[str, Any]:
+    """Go on from the last whole checkpoint and return the summary; a finished run is left as it is.
+
+    Code that the settings in the folder name is run if the user who resumes has started the run, or says ``trust``.
+    """
     run = RunFolder(folder)
     if not run.is_run:
         raise CheckpointError(f"{folder} is no run folder (it has no config.toml); start one with 'rbprune prune'")
     summary = run.read_summary()
     if summary is not None:
         return summary
-    runner = make_runner(run.read_settings(), run, console, command or [])
+    settings = run.read_settings()
+    check_code(run, settings, trust=trust)
+    runner = make_runner(settings, run, console, command or [])
     main = runner.engine.main
+    if main and trust:
+        seal_code(run, settings)
     if not run.has_checkpoint:  # killed before the first one was whole
         runner.engine.wait()
         if main:

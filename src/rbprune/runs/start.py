@@ -9,6 +9,7 @@ from rich.console import Console
 
 from rbprune.runs.build import make_runner
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.trust import seal_code
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.utils.interrupt import Interrupted
@@ -24,6 +25,7 @@ def start(
     runner.engine.wait()  # all have found the folder empty
     if runner.engine.main:
         run.begin(runner.settings)
+        seal_code(run, runner.settings)
     return complete(runner, run)
 
 
