@@ -20,6 +20,7 @@ from rbprune.cli.train import train
 from rbprune.errors import RbpruneError
 from rbprune.utils.interrupt import Interrupted
 from rbprune.utils.memory import keep_freed_memory
+from rbprune.utils.names import printable
 from rbprune.utils.processes import is_main
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
@@ -42,4 +43,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _complain(text: str) -> None:
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True)

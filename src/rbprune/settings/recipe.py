@@ -14,7 +14,11 @@ from pydantic import ValidationError
 from rbprune.errors import ConfigError, nearest
 from rbprune.methods.registry import METHODS
 from rbprune.settings.sections import PruneSettings, Settings
+from rbprune.utils.plain_file import read_plain
 from rbprune.utils.section import explain
+
+_LONGEST = 1 << 20
+"""Bytes of a TOML file at most: a recipe has a few thousand."""
 
 
 def shipped() -> list[str]:
@@ -111,7 +115,7 @@ def _read(recipe: str) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file."""
     try:
-        return _parse(path.read_text("utf-8"), str(path))
+        return _parse(read_plain(path, ConfigError, most=_LONGEST).decode("utf-8"), str(path))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8, as TOML must be: {error}") from error
 
@@ -119,7 +123,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def _parse(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # of which TOMLDecodeError is one
         raise ConfigError(f"{where} is not valid TOML: {error}") from error
 
 
@@ -137,7 +141,7 @@ def parse_override(text: str) -> dict[str, Any]:
     parsed: Any
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = None if value.strip() == "none" else value.strip()
     for part in reversed(key.strip().split(".")):
         parsed = {part: parsed}

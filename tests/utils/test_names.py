@@ -1,0 +1,14 @@
+"""Names of others on one line."""
+
+from __future__ import annotations
+
+import os
+
+from rbprune.utils.names import printable
+
+
+def test_a_name_cannot_break_a_line_nor_move_the_cursor() -> None:
+    assert printable("a\r\n\x1b[31m\u2028\u202eb") == "a\\r\\n\\x1b[31m\\u2028\\u202eb"
+    assert printable("Größe 3 é") == "Größe 3 é"
+    assert printable(os.fsdecode(b"\xff.jpg")) == "\ufffd.jpg"
+    assert printable("two\nlines", keep="\n") == "two\nlines"
