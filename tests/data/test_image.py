@@ -49,9 +49,7 @@ EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
 def test_only_the_formats_of_training_sets_are_decoded(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """An EPS called .jpg would start Ghostscript."""
     monkeypatch.setattr("subprocess.check_call", lambda *_, **__: pytest.fail("another program was started"))
-    with pytest.raises(
-        CorruptError, match=r"image format \(JPEG, PNG, BMP, GIF, WEBP, TIFF\), but begins with b"
-    ):
+    with pytest.raises(CorruptError, match=r"image format \(JPEG, PNG, BMP, GIF, WEBP, TIFF\), but begins with b"):
         decode(data, lambda: "a.jpg")
 
 

@@ -30,6 +30,7 @@ from rbprune.train.state import RunData, RunFiles, RunState
 from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Interrupted, Signals
+from rbprune.utils.loader_workers import worker_deaths_named
 from rbprune.utils.modes import modes_kept
 from rbprune.utils.processes import share_buffers
 from rbprune.utils.seeds import mix
@@ -109,6 +110,7 @@ class Runner:
                 self.engine.threads(),
                 torch.random.fork_rng(devices=[]),
                 Signals() as signals,
+                worker_deaths_named(),
             ):
                 with self.journal.progress:
                     if self._resumed is not None:
@@ -244,8 +246,7 @@ class Runner:
         self._tell_skipped()
 
     def _tell_skipped(self) -> None:
-        message = None if self.data.skipped is None else self.data.skipped.tell()
-        if message is not None:
+        if self.data.skipped is not None and (message := self.data.skipped.tell()) is not None:
             self.journal.warn(message)
 
     def _validate(self) -> float | None:
@@ -270,11 +271,10 @@ class Runner:
         if time.monotonic() - self._saved > self.settings.runtime.checkpoint_seconds:
             self._save()
 
-    def _elapsed(self) -> float:
+    def _elapsed(self) -> None:
         now = time.monotonic()
         self.state.seconds += now - self._clock
         self._clock = now
-        return self.state.seconds
 
     def _save(self) -> None:
         self._elapsed()

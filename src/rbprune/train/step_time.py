@@ -19,8 +19,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from rbprune.pruner import Loss
 from rbprune.train.engine import Engine
 from rbprune.train.stream import Batch
-from rbprune.utils.inputs import call
+from rbprune.utils.checked_calls import data_loss, outputs_of
 
+FIRST = "the first training batch"
 ROUNDS = 3
 """Timed steps of each candidate, taken in turns after a first step that does not count."""
 CLEARLY, CLEARLY_AT_FIRST = 1.5, 3.0
@@ -81,9 +82,9 @@ class StepTimer:
         _synchronise(self.device)
         began = time.perf_counter()
         with torch.autocast(self.device.type, mixed, enabled=mixed is not None):
-            outputs = call(self.model, inputs)
+            outputs = outputs_of(self.model, inputs, FIRST)
         outputs = tree_map_only(Tensor, lambda t: t.float() if t.dtype == mixed else t, outputs)
-        self.loss_fn(outputs, self.targets).backward()
+        data_loss(self.loss_fn, outputs, self.targets, FIRST).backward()
         _synchronise(self.device)
         taken = time.perf_counter() - began
         self.model.zero_grad(set_to_none=True)
