@@ -19,9 +19,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from rbprune.pruner import Loss
 from rbprune.train.engine import Engine
 from rbprune.train.stream import Batch
-from rbprune.utils.checked_calls import data_loss, outputs_of
+from rbprune.utils.inputs import call
 
-FIRST = "the first training batch"
 ROUNDS = 3
 """Timed steps of each candidate, taken in turns after a first step that does not count."""
 CLEARLY, CLEARLY_AT_FIRST = 1.5, 3.0
@@ -82,9 +81,9 @@ class StepTimer:
         _synchronise(self.device)
         began = time.perf_counter()
         with torch.autocast(self.device.type, mixed, enabled=mixed is not None):
-            outputs = outputs_of(self.model, inputs, FIRST)
+            outputs = call(self.model, inputs)
         outputs = tree_map_only(Tensor, lambda t: t.float() if t.dtype == mixed else t, outputs)
-        data_loss(self.loss_fn, outputs, self.targets, FIRST).backward()
+        self.loss_fn(outputs, self.targets).backward()
         _synchronise(self.device)
         taken = time.perf_counter() - began
         self.model.zero_grad(set_to_none=True)
