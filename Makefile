@@ -11,7 +11,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow bench format wheel clean
+.PHONY: help setup demo test slow torture bench format wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,10 @@ test: setup ## lint, format check, types, tests (all that CI runs)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto
 
 slow: setup ## the tests that take minutes or need real data
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m "slow and not torture"
+
+torture: setup ## kill 50 runs at random moments and 20 at named ones, damage files 2,000 times (half an hour)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m torture -s tests/torture
 
 bench: setup ## measure: training beside a plain loop, what noise costs, the channel graph
 	@set -e; for name in step graph throughput precision; do \

@@ -25,6 +25,9 @@ IMAGE_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 Ghostscript)."""
 MOST_BYTES = 1 << 30
 """No image of a training set has more bytes than this; a file that does is something else."""
+MOST_COMPRESSED, _ALWAYS_ALLOWED = 200, 1 << 26
+"""How many times longer than its file the pixels of an image may be (photographs are 10 to 50 times), and how long they
+may be anyway, such as for an empty page."""
 IMAGE_ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
 
@@ -70,6 +73,7 @@ def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
+                _check_size(image, len(data))
                 return _eight_bits(image).convert("RGB")
     except UnidentifiedImageError as cause:
         known = f"it has no known image format ({', '.join(IMAGE_FORMATS)}), but begins with {data[:8]!r}"
@@ -78,6 +82,15 @@ def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
         raise
     except Exception as cause:  # damaged files make PIL raise nearly anything
         raise CorruptError(where(), str(cause) or type(cause).__name__) from cause
+
+
+def _check_size(image: Image.Image, length: int) -> None:
+    """Refuse an image that promises far more pixels than its file can hold, before room is made for them."""
+    needed = 3 * image.width * image.height
+    if needed > max(_ALWAYS_ALLOWED, MOST_COMPRESSED * length):
+        raise ValueError(
+            f"it says that it has {image.width} x {image.height} pixels, in {length:,} bytes, which no picture does"
+        )
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
