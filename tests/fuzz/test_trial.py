@@ -1,5 +1,5 @@
-"""Everything from outside, damaged in a few hundred ways: it is read, or refused by an error of ours; nothing hangs, and
-nothing asks for memory on a stranger's word. ``make torture`` tries 10,000 of each."""
+"""Everything from outside, damaged in a few hundred ways: it is read, or refused by an error of ours; nothing hangs,
+and nothing asks for memory on a stranger's word. ``make torture`` tries 10,000 of each."""
 
 from __future__ import annotations
 

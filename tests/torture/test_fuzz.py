@@ -1,4 +1,4 @@
-"""The long trial of everything that comes from outside: ``make torture`` prints the table of docs/reliability-inputs.md."""
+"""The long trial of everything from outside: ``make torture`` prints the table of docs/reliability-inputs.md."""
 
 from __future__ import annotations
 
