@@ -152,8 +152,8 @@ def parse_override(text: str) -> dict[str, Any]:
         raise ConfigError(f"--set takes key=value, such as finetune.epochs=3; this is {text!r}")
     parsed: Any
     try:
-        parsed = _parse(f"value = {value}", "--set")["value"]
-    except ConfigError:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, RecursionError):
         parsed = None if value.strip() == "none" else value.strip()
     for part in reversed(key.strip().split(".")):
         parsed = {part: parsed}
