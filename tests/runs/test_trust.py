@@ -181,3 +181,17 @@ def test_a_downloaded_recipe_cannot_call_python_itself(tmp_path: Path, mark: Pat
     )
     assert command("prune", str(recipe), "--out", str(tmp_path / "out")) == 1
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "tb", "checkpoints"])
+def test_a_folder_cannot_lead_what_is_written_elsewhere(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appended to a start-up file of a shell, a line of the log would be run by it."""
+    folder = tmp_path / "run"
+    stop_after(3, load_recipe("demo", [*QUICK, *PLAIN]), folder, monkeypatch)
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UntrustedCodeError, match=rf"run/{name} is a link to .*elsewhere.*nothing was written"):
+        resume(folder, console=quiet())
+    assert resume(folder, console=quiet(), trust=True)["macs_ratio"] > 1

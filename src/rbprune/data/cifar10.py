@@ -73,7 +73,8 @@ def _read_python(file: Path) -> tuple[Bytes, Tensor]:
     images, labels = content["data"], content["labels"]
     if not isinstance(images, np.ndarray) or images.ndim != 2 or images.shape[1] != PIXELS or not len(images):
         raise DataError(f"{file}: 'data' is {_shape(images)}, expected [N, {PIXELS}]; unpack the archive again")
-    if not isinstance(labels, list) or len(labels) != len(images) or not all(isinstance(y, int) for y in labels):
+    whole = isinstance(labels, list) and all(isinstance(y, int) and y.bit_length() < 64 for y in labels)
+    if not whole or len(labels) != len(images):
         raise DataError(f"{file}: 'labels' must be a list of {len(images)} integers; unpack the archive again")
     return images, torch.tensor(labels, dtype=torch.int64)
 

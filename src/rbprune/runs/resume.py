@@ -11,7 +11,7 @@ from rbprune.errors import CheckpointError
 from rbprune.runs.build import make_runner
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.start import complete
-from rbprune.runs.trust import check_code, seal_code
+from rbprune.runs.trust import check_code, check_links, seal_code
 from rbprune.train.checkpoint import load_checkpoint
 
 
@@ -29,6 +29,7 @@ def resume(
     if summary is not None:
         return summary
     settings = run.read_settings()
+    check_links(run, trust=trust)
     check_code(run, settings, trust=trust)
     runner = make_runner(settings, run, console, command or [])
     main = runner.engine.main

@@ -24,6 +24,7 @@ from rbprune.runs.folder import RunFolder
 from rbprune.settings.sections import Settings
 from rbprune.utils.files import write_atomic
 from rbprune.utils.imports import is_spec, locate
+from rbprune.utils.names import printable
 from rbprune.utils.processes import is_main
 
 _KEY_BYTES = 32
@@ -68,6 +69,16 @@ def check_code(
         Console(stderr=True).print(
             f"running code that {run} names: {listed}", markup=False, highlight=False, soft_wrap=True
         )
+
+
+def check_links(run: RunFolder, *, trust: bool = False) -> None:
+    """Refuse to go on in a folder that leads elsewhere what a run appends to: its log would end in another file."""
+    for path in (run.events_file, run.tensorboard, run.checkpoints):
+        if path.is_symlink() and not trust:
+            raise UntrustedCodeError(
+                f"{printable(path)} is a link to {printable(os.readlink(path))!r}, and a run that goes on would write "
+                "there; nothing was written; put the file itself there, or, if the link is yours, add --trust"
+            )
 
 
 def _place(spec: str) -> str:
