@@ -64,6 +64,10 @@ class WriteError(RbpruneError, OSError):
         return str(self.args[0])
 
 
+class UntrustedCodeError(RbpruneError):
+    """A run folder names code to be run, and nobody who may has said that it can be trusted."""
+
+
 class FailedRunsError(RbpruneError):
     """Some runs of several failed; the others are whole."""
 

@@ -25,12 +25,12 @@ from rbprune.methods.latency import use_latency
 from rbprune.methods.loss_check import LossCheck
 from rbprune.methods.price import ChannelPrices, DefaultPrice
 from rbprune.methods.settings import Target
-from rbprune.utils.inputs import call
+from rbprune.utils.checked_calls import outputs_of
+from rbprune.utils.finite import check_network
 from rbprune.utils.modes import evaluating
 
 Loss = Callable[[Any, Any], Tensor]
 """``loss_fn(outputs, targets)``: a mean negative log-likelihood."""
-
 
 MAX_RISE_SHARE = 0.1
 """The part of what the dense network explains by which its loss may rise in cuts, by default."""
@@ -92,7 +92,7 @@ class Pruner:
         if "method_options" in changes:  # its name before it was that of the setting
             changes["options"] = changes.pop("method_options")
         settings = PruningSettings(**changes) if settings is None else settings.changed(**changes)
-        self.model = model
+        self.model = check_network(model)
         self.method = find_method(settings.method)
         self.method.check_options(settings.options)
         self.graph: ChannelGraph = trace(model, example_inputs, keep=settings.keep)
@@ -161,7 +161,7 @@ class Pruner:
         if isinstance(self.likelihood, Location) and not self.likelihood.is_measured:
             with evaluating(self.model), torch.no_grad():
                 for inputs, targets in check.batches:
-                    self.likelihood.measure(call(self.model, inputs), targets)
+                    self.likelihood.measure(outputs_of(self.model, inputs, "a training batch"), targets)
             self.likelihood.is_measured = True
 
     def _allowed_rise(self, explained: float | None) -> float:
@@ -187,7 +187,7 @@ class Pruner:
         device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         inputs = tree_map_only(Tensor, lambda tensor: tensor.to(device), example_inputs)
         with evaluating(self.model), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            outputs = call(self.model, inputs)
+            outputs = outputs_of(self.model, inputs, "the example_inputs")
         if self.likelihood is not None:
             check_outputs(self.likelihood, outputs)
             return int(outputs.shape[1])

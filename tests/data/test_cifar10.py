@@ -78,3 +78,11 @@ def test_a_python_file_with_other_content_is_named(cifar_files: CifarFiles, cont
     (path / "cifar-10-batches-py/test_batch").write_bytes(pickle.dumps(content, protocol=2))
     with pytest.raises(DataError, match=f"test_batch.*{message}"):
         read_cifar10(path, "test")
+
+
+def test_a_label_beyond_all_numbers_is_refused(cifar_files: Callable[[str], Path]) -> None:
+    path = cifar_files("py")
+    content = {"labels": [1, 10**50], "data": np.zeros((2, 3072), np.uint8)}
+    (path / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(content, protocol=2))
+    with pytest.raises(DataError, match="'labels' must be a list of 2 integers"):
+        read_cifar10(path, "test")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -94,3 +95,34 @@ def test_images_that_lie_too_deep_are_not_left_out_in_silence(image_folder: Path
 def test_a_folder_called_like_an_image_is_no_image(image_folder: Path) -> None:
     (image_folder / "train/bee/folder.jpg").mkdir()
     assert len(load("folder", image_folder).train) == 12
+
+
+def test_what_is_called_an_image_and_is_no_file_is_refused_when_it_is_listed(image_folder: Path) -> None:
+    place = image_folder / "train/bee"
+    os.mkfifo(place / "pipe.jpg")
+    with pytest.raises(DataError, match=r"bee/pipe.jpg is a pipe \(FIFO\), not an image; remove it"):
+        load("folder", image_folder)
+    (place / "pipe.jpg").unlink()
+    (place / "zeros.jpg").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match=r"bee/zeros.jpg is a device, not an image; remove it"):
+        load("folder", image_folder)
+    (place / "zeros.jpg").unlink()
+    (place / "again.jpg").symlink_to(place / "0.jpg")
+    assert len(load("folder", image_folder).train) == 13
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_becomes_a_pipe_is_not_waited_for(image_folder: Path, workers: int) -> None:
+    data = load("folder", image_folder, image_size=28, workers=workers)
+    (image_folder / "train/bee/0.jpg").unlink()
+    os.mkfifo(image_folder / "train/bee/0.jpg")
+    with pytest.raises(DataError, match=r"bee/0.jpg: is a pipe \(FIFO\), not a plain file"):
+        list(data.train.batches(torch.arange(12), 4, seed=0, augment=False))
+
+
+def test_names_with_line_breaks_stay_on_their_line(image_folder: Path) -> None:
+    (image_folder / "train/bee/a\nb.jpg").write_bytes(b"no image")
+    data = load("folder", image_folder, image_size=28, corrupt="skip")
+    list(data.train.batches(torch.arange(13), 13, seed=0, augment=False))
+    told = data.skipped and data.skipped.tell()
+    assert told is not None and told.endswith("bee/a\\nb.jpg") and "\n" not in told

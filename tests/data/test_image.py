@@ -37,6 +37,38 @@ def test_what_cannot_be_decoded_is_corrupt_and_says_why(data: bytes, why: str) -
         decode(data, lambda: "the image")
 
 
+EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 10 10
+%%EndComments
+(/tmp/rbprune-test-was-here) (w) file closefile
+%%EOF
+"""
+
+
+@pytest.mark.parametrize("data", [EPS, b"%PDF-1.4\n", b"8BPS\0\1", b"P6\n1 1\n255\nabc", b"icns\0\0\0\x10"])
+def test_only_the_formats_of_training_sets_are_decoded(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An EPS called .jpg would start Ghostscript."""
+    monkeypatch.setattr("subprocess.check_call", lambda *_, **__: pytest.fail("another program was started"))
+    with pytest.raises(CorruptError, match=r"image format \(JPEG, PNG, BMP, GIF, WEBP, TIFF\), but begins with b"):
+        decode(data, lambda: "a.jpg")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF"])
+def test_every_format_of_training_sets_is_decoded_whatever_its_name(kind: str) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 6), (200, 0, 0)).save(file, kind)
+    assert decode(file.getvalue(), str).size == (8, 6)
+
+
+def test_an_image_of_too_many_pixels_is_not_unpacked() -> None:
+    """Some KB of PNG that would fill 300 MB."""
+    file = io.BytesIO()
+    Image.new("1", (10_000, 10_000)).save(file, "PNG")
+    assert len(file.getvalue()) < 1e5
+    with pytest.raises(CorruptError, match="exceeds limit of 89478485 pixels, could be decompression bomb"):
+        decode(file.getvalue(), lambda: "a.png")
+
+
 class Store:
     """Two images in memory."""
 

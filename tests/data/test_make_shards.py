@@ -19,6 +19,7 @@ from rich.console import Console
 
 from rbprune.cli import main
 from rbprune.data import load
+from rbprune.data.image import MOST_BYTES
 from rbprune.data.make_shards import ShardRequest, list_source_images, make_shards
 from rbprune.errors import ConfigError, DataError
 from tests.data.shard_files import jpeg
@@ -101,7 +102,8 @@ def test_corrupt_images_are_left_out_and_listed(image_folder: Path, tmp_path: Pa
     lines = [line.split("\t") for line in (out / "skipped.txt").read_text().splitlines()]
     assert [name for name, _ in lines] == ["train/bee/1.JPEG", "train/cat/2.JPEG", "val/cat/1.JPEG"]
     assert "truncated" in lines[0][1]
-    assert [why for _, why in lines[1:]] == ["it is empty", "it has no known image format"]
+    formats = "it has no known image format (JPEG, PNG, BMP, GIF, WEBP, TIFF), but begins with b'<html>no'"
+    assert [why for _, why in lines[1:]] == ["it is empty", formats]
     assert summary["skipped"] == [{"file": name, "why": why} for name, why in lines]
     assert (summary["train"]["skipped"], summary["val"]["skipped"], summary["train"]["images"]) == (2, 1, 10)
     assert "bee/1.jpeg" not in members(out, "train")
@@ -201,7 +203,20 @@ def test_a_file_that_cannot_be_read_is_an_error(image_folder: Path, tmp_path: Pa
     (image_folder / "train/ant/link.jpg").symlink_to("nowhere.jpg")
     with pytest.raises(DataError, match=r"train/ant/link.jpg: cannot be read: No such file or directory; .*remove it"):
         make(image_folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()  # it is refused when the images are listed
+    (image_folder / "train/ant/link.jpg").unlink()
+    with (image_folder / "train/ant/long.jpg").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(DataError, match=r"long.jpg: has 1,073,741,825 bytes, where at most .* make sense"):
+        make(image_folder, tmp_path / "out")
     assert not [p for p in (tmp_path / "out").iterdir() if p.suffix == ".tmp"]
+
+
+def test_names_with_line_breaks_do_not_break_the_list(image_folder: Path, tmp_path: Path) -> None:
+    (image_folder / "train/bee" / "a\tb\nc.jpg").write_bytes(b"no image")
+    summary = make(image_folder, tmp_path / "out")
+    (line,) = (tmp_path / "out/skipped.txt").read_text().splitlines()
+    assert line.split("\t")[0] == summary["skipped"][0]["file"] == "train/bee/a\\tb\\nc.jpg"
 
 
 def test_the_command_says_what_it_did(image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

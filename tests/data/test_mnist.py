@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import struct
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -113,3 +114,36 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(DataError, match=r"images\.gz: damaged gzip file"):
         read_idx(file, 1)
+
+
+def bomb(sizes: tuple[int, ...], length: int) -> bytes:
+    """A gzipped idx file of zeros."""
+    header = bytes([0, 0, 8, len(sizes)]) + struct.pack(f">{len(sizes)}I", *sizes)
+    return gzip.compress(header + bytes(length), 9)
+
+
+def test_a_gzip_bomb_is_refused_by_what_its_header_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here of 78 MB; nothing of it is unpacked beyond the header."""
+    file = tmp_path / "train-images-idx3-ubyte.gz"
+    file.write_bytes(bomb((100_000, 28, 28), 78_400_000))
+    read: list[int] = []
+    plain = gzip.GzipFile.read
+
+    def noted(self: gzip.GzipFile, size: int | None = -1) -> bytes:
+        read.append(-1 if size is None else size)
+        return plain(self, size)
+
+    monkeypatch.setattr(gzip.GzipFile, "read", noted)
+    with pytest.raises(DataError, match=r"says that it holds 78,400,016 bytes for 100000 x 28 x 28 values.*gunzip"):
+        read_idx(file, 3)
+    assert read == [16]
+
+
+def test_a_gzip_bomb_is_left_when_it_goes_on_after_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "train-images-idx3-ubyte.gz"
+    file.write_bytes(bomb((2, 28, 28), 50_000_000))
+    with pytest.raises(DataError, match=r"expected 1,584 bytes for 2 x 28 x 28 values, found more"):
+        read_idx(file, 3)
+    file.write_bytes(bomb((2**32 - 1,) * 3, 10))
+    with pytest.raises(DataError, match=r"says that it holds"):
+        read_idx(file, 3)

@@ -73,3 +73,10 @@ def test_a_file_cut_short_is_named(tmp_path: Path, keep: int) -> None:
     file.write_bytes(pickle.dumps({"data": np.zeros(99, np.uint8)}, protocol=2)[:keep])
     with pytest.raises(DataError, match=f"file: damaged, cannot be read after {keep} bytes"):
         read_plain_pickle(file)
+
+
+def test_a_note_with_a_huge_number_makes_no_room_for_as_many(tmp_path: Path) -> None:
+    """The reader of Python would fill 64 GB."""
+    (tmp_path / "file").write_bytes(b"\x80\x02}r\xff\xff\xff\xff.")
+    with pytest.raises(DataError, match="damaged.*note number 4294967295 after"):
+        read_plain_pickle(tmp_path / "file")

@@ -6,14 +6,17 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from rbprune.data import load
 from rbprune.data.shard_index import index_tar, load_index, member_names, save_index, split_name, stamp
 from rbprune.data.shards import open_shards
 from rbprune.errors import DataError
@@ -134,7 +137,7 @@ def test_compressed_and_missing_tars_are_explained(
     path.write_bytes(compress(path.read_bytes()))
     with pytest.raises(DataError, match=f"x.tar: is compressed by {program}; .*decompress it first"):
         index_tar(path)
-    with pytest.raises(DataError, match="none.tar: cannot be opened: No such file"):
+    with pytest.raises(DataError, match="none.tar: cannot be read: No such file"):
         index_tar(tmp_path / "none.tar")
 
 
@@ -220,3 +223,43 @@ def test_a_stamp_tells_tars_apart_by_length_time_and_beginning(tmp_path: Path) -
 def test_a_key_ends_at_the_first_dot_of_the_file_name() -> None:
     assert split_name("a.b/c.d.JPG") == ("a.b/c", "d.jpg")
     assert split_name("c") == ("c", "")
+
+
+def test_an_index_that_promises_too_much_is_not_believed(shards: Path) -> None:
+    """The tars are walked instead; nothing of the size that it promises is ever made."""
+    labels = open_shards(shards)[0].labels
+    file = shards / "train.index.npz"
+    raw = file.read_bytes()
+    for change in (
+        raw.replace(b"'shape': (3, 9), }      ", b"'shape': (3, 2**60), }  "),
+        raw.replace(b"'shape': (3, 9), }               ", b"'shape': (3, 900000000000), }    "),
+        raw.replace(b"'descr': '<i8'", b"'descr': '|O8'"),
+        compressed(raw),
+    ):
+        assert change != raw
+        file.write_bytes(change)
+        assert load_index(shards, "train") == {}
+        assert torch.equal(open_shards(shards)[0].labels, labels)
+
+
+def compressed(raw: bytes) -> bytes:
+    """The same arrays in a zip that is compressed, so that a short file could hold very long ones."""
+    with np.load(io.BytesIO(raw)) as content:
+        arrays = dict(content)
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return out.getvalue()
+
+
+def test_a_pipe_for_a_tar_is_not_waited_for(shards: Path) -> None:
+    (shards / "train-000001.tar").unlink()
+    os.mkfifo(shards / "train-000001.tar")
+    with pytest.raises(DataError, match=r"train-000001.tar: is a pipe \(FIFO\), not a plain file"):
+        load("shards", shards)
+
+
+def test_names_of_members_stay_on_their_line(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "a.tar", [("x\ny\x1b[2J.jpg", jpeg())])
+    with pytest.raises(DataError) as caught:
+        index_tar(tar)
+    assert "\\n" in str(caught.value) and not {"\n", "\x1b"} & set(str(caught.value))

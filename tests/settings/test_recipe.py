@@ -245,3 +245,11 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_bytes(b'preset = "\xff"')
     with pytest.raises(ConfigError, match="mine.toml is not UTF-8, as TOML must be"):
         load_recipe(str(tmp_path / "mine.toml"))
+
+
+def test_an_integer_beyond_64_bits_is_no_toml(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(f"prune = {{ method = 0x{'f' * 5000} }}")
+    with pytest.raises(ConfigError, match=r"a.toml is not valid TOML: an integer of 20000 bits"):
+        load_recipe(str(tmp_path / "a.toml"))
+    with pytest.raises(ConfigError, match="prune.epochs"):
+        load_recipe("demo", [f"prune.epochs=0x{'f' * 5000}"])

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from rbprune.errors import DataError
-from rbprune.train.objective import data_loss, distillation, mistakes, training_outputs
+from rbprune.train.objective import distillation, mistakes, training_outputs
+from rbprune.utils.checked_calls import data_loss
 
 
 def test_labels_out_of_range_are_named() -> None:
@@ -44,7 +45,7 @@ def test_a_single_example_that_cannot_be_normalised_is_named() -> None:
     norm = nn.Sequential(nn.BatchNorm1d(3))
     with pytest.raises(DataError, match=r"batch 3 has a single example, and batch normalisation .* drop_last=True"):
         training_outputs(norm, torch.zeros(1, 3), "batch 3")
-    with pytest.raises(ValueError, match="expected 2D or 3D input"):
+    with pytest.raises(DataError, match="the network fails on batch 3: expected 2D or 3D input"):
         training_outputs(norm, torch.zeros(1, 3, 3, 3), "batch 3")
     assert training_outputs(norm, torch.zeros(2, 3), "batch 3").shape == (2, 3)
 

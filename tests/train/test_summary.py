@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rbprune import Pruner
+from rbprune.errors import NumericalError
 from rbprune.train.evaluate import Score
 from rbprune.train.state import RunState
 from rbprune.train.summary import summarise
@@ -77,3 +78,11 @@ def test_a_network_that_had_been_cut_before_is_also_compared_with_the_original(
     for name in ("macs", "params"):
         assert found[f"{name}_ratio"] == middle[name] / found[f"{name}_after"]
         assert found[f"{name}_ratio_total"] == dense[name] / found[f"{name}_after"]
+
+
+def test_a_network_of_no_numbers_has_no_summary(cut: tuple[Pruner, dict[str, float]]) -> None:
+    pruner, dense = cut
+    with torch.no_grad():
+        next(pruner.model.parameters()).view(-1)[0] = float("nan")
+    with pytest.raises(NumericalError, match=r"the run ends with a network that is none: '0.weight' holds NaN"):
+        summarise(small_settings(), RunState(), pruner, dataset_size=64, dense=dense, score=None)

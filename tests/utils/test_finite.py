@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rbprune.errors import NumericalError
-from rbprune.utils.finite import all_finite, check_finite
+from rbprune.utils.finite import all_finite, check_evaluated, check_finite
 
 
 def test_what_is_not_finite_is_explained() -> None:
@@ -23,3 +23,16 @@ def test_only_floating_numbers_can_be_no_numbers() -> None:
     assert bool(all_finite({"ids": torch.tensor([1, 2]), "x": [torch.zeros(2), "name"]}))
     assert bool(all_finite(torch.tensor([1])))
     assert not bool(all_finite((torch.zeros(2), torch.tensor([math.inf]))))
+
+
+def test_outputs_that_are_no_numbers_are_blamed_on_what_made_them() -> None:
+    model, x, y = torch.nn.Linear(2, 3), torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)
+    masked = torch.full((4, 3), -math.inf)
+    check_evaluated(model, x, masked, y, "batch 3")
+    with pytest.raises(NumericalError, match="outputs of the network on batch 3 .* so its activations overflow"):
+        check_evaluated(model, x, masked * -1, y, "batch 3")
+    model.bias.data[1] = math.nan
+    with pytest.raises(NumericalError, match="outputs of the network on batch 3 .* 'bias' holds NaN or infinity"):
+        check_evaluated(model, x, model(x), y, "batch 3")
+    with pytest.raises(NumericalError, match=r"batch 3 contains NaN or infinity in its targets \(first in example 1"):
+        check_evaluated(model, x, masked, torch.tensor([0.0, math.nan]), "batch 3")

@@ -8,6 +8,7 @@ import pytest
 from pydantic import Field, ValidationError, model_validator
 
 from rbprune.errors import ConfigError
+from rbprune.settings.recipe import build_settings
 from rbprune.utils.section import Section, explain
 
 
@@ -80,3 +81,8 @@ def test_explain_says_where_the_settings_came_from() -> None:
     with pytest.raises(ValidationError) as caught:
         Outer.model_validate({"inner": 3})
     assert explain(caught.value, Outer, "recipe 'x'").startswith("recipe 'x' cannot be used:\n  inner = 3: ")
+
+
+def test_a_value_that_python_will_not_print_is_told_all_the_same() -> None:
+    with pytest.raises(ConfigError, match="an int that is too long to print"):
+        build_settings({"model": {"name": 1 << 20000}, "data": {"name": "mnist-subset"}})

@@ -11,6 +11,7 @@ from rich.console import Console
 from rbprune.errors import RbpruneError
 from rbprune.utils.interrupt import Interrupted, SignalsStop, number_of
 from rbprune.utils.memory import keep_freed_memory
+from rbprune.utils.names import printable
 
 app = App(name="rbprune", help="Make trained convolutional networks smaller and faster by Recursive Bayesian Pruning.")
 VERBS = {
@@ -63,6 +64,6 @@ def _complain_of_stop(text: str, stop: BaseException, as_json: bool) -> None:
 
 def _complain(text: str, error: BaseException, as_json: bool) -> None:
     """Say it to people, and to programs that asked for JSON as ``{"error": {"kind": ..., "message": ...}}``."""
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True)
     if as_json:
         print(json.dumps({"error": {"kind": type(error).__name__, "message": str(error)}}))

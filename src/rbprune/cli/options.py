@@ -30,6 +30,10 @@ FailAbove = Annotated[
         name="--fail-above", help="exit with code 3 if the error rose by more points than this (a loss: per cent)"
     ),
 ]
+Trust = Annotated[
+    bool,
+    Parameter(name="--trust", negative=(), help="run the code that the folder names, though you did not start the run"),
+]
 FAILED = 3
 """The exit code of a run that is complete and not good enough."""
 Input = Annotated[str | None, Parameter(name="--input", help="shape of one example, such as 3x224x224")]

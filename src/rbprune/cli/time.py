@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rbprune import models
 from rbprune.cli.count import Keep
-from rbprune.cli.options import Input, Json, example, sizes
+from rbprune.cli.options import Input, Json, Trust, example, sizes
 from rbprune.errors import ConfigError
 from rbprune.graph import trace
 from rbprune.measure.latency import Clock, Latency, Spread, latency
@@ -36,6 +36,7 @@ def time(
     channels_last: Annotated[bool, Parameter(negative=(), help="channels-last memory layout")] = False,
     clock: Annotated[Clock, Parameter(help="wall, or cpu: CPU time of this process, for a machine in use")] = "wall",
     input: Input = None,
+    trust: Trust = False,
     json: Json = False,
 ) -> None:
     """Time a network against its pruned self, in turns in one run: milliseconds, and their ratio.
@@ -49,7 +50,7 @@ def time(
         A zoo name (lenet5, resnet56-cifar, torchvision:resnet50, ...), package.module:factory or path/file.py:factory.
         With --run it is needed only if the run's config.toml names no such model.
     """
-    pair, name = _pair(model, keep, run, input), model
+    pair, name = _pair(model, keep, run, input, trust), model
     if pair is not None:
         networks, shape, name = {DENSE: pair.dense, PRUNED: pair.pruned}, pair.shape, pair.name
     else:
@@ -75,11 +76,11 @@ def time(
         _show(f"{name}, {'x'.join(map(str, shape))}", result, macs_ratio)
 
 
-def _pair(model: str | None, keep: str | None, run: Path | None, shape: str | None) -> Pair | None:
+def _pair(model: str | None, keep: str | None, run: Path | None, shape: str | None, trust: bool) -> Pair | None:
     if keep is not None and run is not None:
         raise ConfigError("--keep and --run both say what the pruned network is; give one of them")
     if run is not None:
-        return run_pair(run, model, sizes(shape))
+        return run_pair(run, model, sizes(shape), trust=trust)
     if model is None:
         raise ConfigError("there is nothing to time; give a MODEL (with --keep to prune it), or --run DIR")
     return None if keep is None else kept_pair(model, keep, sizes(shape))

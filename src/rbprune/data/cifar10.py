@@ -14,6 +14,7 @@ from rbprune.data.restricted_pickle import read_plain_pickle
 from rbprune.data.source import check_labels
 from rbprune.data.tensor import ImageTraits
 from rbprune.errors import DataError
+from rbprune.utils.plain_file import read_plain
 
 CIFAR10 = ImageTraits(shape=(3, 32, 32), classes=10, mean=IMAGENET_MEAN, std=IMAGENET_STD, crop_padding=4, flip=True)
 Bytes = NDArray[np.uint8]
@@ -54,7 +55,7 @@ def _find(path: Path, part: str) -> list[Path]:
 
 
 def _read_binary(file: Path) -> tuple[Bytes, Tensor]:
-    raw = np.fromfile(file, np.uint8)
+    raw = np.frombuffer(bytearray(read_plain(file, DataError)), np.uint8)
     if not raw.size or raw.size % RECORD:
         whole = max(-(-raw.size // RECORD), 1)
         raise DataError(
@@ -72,7 +73,8 @@ def _read_python(file: Path) -> tuple[Bytes, Tensor]:
     images, labels = content["data"], content["labels"]
     if not isinstance(images, np.ndarray) or images.ndim != 2 or images.shape[1] != PIXELS or not len(images):
         raise DataError(f"{file}: 'data' is {_shape(images)}, expected [N, {PIXELS}]; unpack the archive again")
-    if not isinstance(labels, list) or len(labels) != len(images) or not all(isinstance(y, int) for y in labels):
+    whole = isinstance(labels, list) and all(isinstance(y, int) and y.bit_length() < 64 for y in labels)
+    if not whole or len(labels) != len(images):
         raise DataError(f"{file}: 'labels' must be a list of {len(images)} integers; unpack the archive again")
     return images, torch.tensor(labels, dtype=torch.int64)
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rbprune.data.image import IMAGE_ENDINGS
+from rbprune.data.image import IMAGE_ENDINGS, MOST_BYTES
 from rbprune.errors import DataError
+from rbprune.utils.names import printable
+from rbprune.utils.plain_file import read_plain, why_not_plain
 
 LAYOUT = "expected DIR/train/<class>/*.jpg and DIR/val/<class>/*.jpg"
 
@@ -22,15 +24,11 @@ class FolderStore:
 
     def read(self, index: int) -> bytes:
         """The bytes of the image at ``index``, as its file holds them."""
-        file = self.files[index]
-        try:
-            return file.read_bytes()
-        except OSError as cause:
-            raise DataError(f"{file}: cannot be read: {cause.strerror}; check the disk and who may read it") from cause
+        return read_plain(self.files[index], DataError, most=MOST_BYTES)
 
     def where(self, index: int) -> str:
         """The path of the image at ``index``, for messages."""
-        return str(self.files[index])
+        return printable(self.files[index])
 
 
 def open_folder(path: Path) -> tuple[FolderStore, FolderStore, int]:
@@ -45,13 +43,19 @@ def list_classes(path: Path) -> list[str]:
     for part in ("train", "val"):
         if not (path / part).is_dir():
             inside = sorted(p.name for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
-            found = f"it holds {', '.join(inside[:5])}{', ...' if len(inside) > 5 else ''}" if inside else "it is empty"
+            found = (
+                f"it holds {', '.join(map(printable, inside[:5]))}{', ...' if len(inside) > 5 else ''}"
+                if inside
+                else "it is empty"
+            )
             found = found if path.is_dir() else "it does not exist"
             raise DataError(f"folder: no {part!r} folder in {path} ({found}); {LAYOUT}")
     train, val = ({p.name for p in (path / part).iterdir() if p.is_dir()} for part in ("train", "val"))
     if train != val:
         only = {"train": sorted(train - val), "val": sorted(val - train)}
-        listed = "; ".join(f"only in {part}: {', '.join(names[:10])}" for part, names in only.items() if names)
+        listed = "; ".join(
+            f"only in {part}: {', '.join(map(printable, names[:10]))}" for part, names in only.items() if names
+        )
         raise DataError(f"folder: {path}/train and {path}/val have different classes ({listed}); make them the same")
     if not train:
         raise DataError(f"folder: no class folders in {path}/train; {LAYOUT}")
@@ -64,12 +68,14 @@ def list_images(folder: Path, classes: list[str]) -> tuple[list[Path], Tensor]:
     labels: list[int] = []
     for label, name in enumerate(classes):
         with os.scandir(folder / name) as entries:  # which knows the folders without asking for each
-            inside = {Path(entry.path): entry.is_dir() for entry in entries}
+            listed = list(entries)
+        inside = {Path(entry.path): entry.is_dir() for entry in listed}
+        _refuse_special([entry for entry in listed if _is_image(Path(entry.path))])
         _refuse_nested([path for path, is_folder in inside.items() if is_folder])
         found = sorted(path for path, is_folder in inside.items() if _is_image(path) and not is_folder)
         if not found:
             endings = ", ".join(sorted(IMAGE_ENDINGS))
-            raise DataError(f"folder: no image ({endings}) in {folder / name}; add some or remove the class")
+            raise DataError(f"folder: no image ({endings}) in {printable(folder / name)}; add some or remove the class")
         files += found
         labels += [label] * len(found)
     return files, torch.tensor(labels)
@@ -79,11 +85,23 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_ENDINGS
 
 
+def _refuse_special(entries: list[os.DirEntry[str]]) -> None:
+    """Refuse what is called an image and is no plain file, nor a link to one: reading it might never end."""
+    for entry in entries:
+        if entry.is_file() or entry.is_dir():
+            continue
+        try:
+            what = why_not_plain(entry.stat().st_mode)
+        except OSError as cause:
+            why = f"cannot be read: {cause.strerror}; mend the link, or remove it"
+            raise DataError(f"folder: {printable(entry.path)}: {why}") from cause
+        raise DataError(f"folder: {printable(entry.path)} is {what}, not an image; remove it")
+
+
 def _refuse_nested(folders: list[Path]) -> None:
     """Refuse images further down, which would be left out without anybody noticing."""
     for folder in folders:
         nested = next((path for path in folder.rglob("*") if _is_image(path) and not path.is_dir()), None)
         if nested is not None:
-            raise DataError(
-                f"folder: {nested} lies too deep: only images directly in a class folder are read; move it up"
-            )
+            why = "lies too deep: only images directly in a class folder are read; move it up"
+            raise DataError(f"folder: {printable(nested)} {why}")

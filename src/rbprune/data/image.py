@@ -20,6 +20,14 @@ from rbprune.utils.torchvision import import_torchvision
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+IMAGE_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
+"""What is decoded, whatever a file is called: PIL knows forty more, and hands some of them to other programs (EPS to
+Ghostscript)."""
+MOST_BYTES = 1 << 30
+"""No image of a training set has more bytes than this; a file that does is something else."""
+MOST_COMPRESSED, _ALWAYS_ALLOWED = 200, 1 << 26
+"""How many times longer than its file the pixels of an image may be (photographs are 10 to 50 times), and how long they
+may be anyway, such as for an empty page."""
 IMAGE_ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
 
@@ -55,21 +63,34 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
 
 
 def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
-    """All pixels of an encoded image in RGB; what PIL only warns of (odd EXIF, odd palettes) is let pass.
+    """All pixels of an encoded image in RGB; what PIL only warns of (odd EXIF, odd palettes) is let pass, but for an
+    image of more pixels than PIL thinks safe (89 million).
 
     ``where`` gives the name of the image, and is called only for an error.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data)) as image:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
+                _check_size(image, len(data))
                 return _eight_bits(image).convert("RGB")
     except UnidentifiedImageError as cause:
-        raise CorruptError(where(), "it has no known image format" if data else "it is empty") from cause
+        known = f"it has no known image format ({', '.join(IMAGE_FORMATS)}), but begins with {data[:8]!r}"
+        raise CorruptError(where(), known if data else "it is empty") from cause
     except MemoryError:
         raise
     except Exception as cause:  # damaged files make PIL raise nearly anything
         raise CorruptError(where(), str(cause) or type(cause).__name__) from cause
+
+
+def _check_size(image: Image.Image, length: int) -> None:
+    """Refuse an image that promises far more pixels than its file can hold, before room is made for them."""
+    needed = 3 * image.width * image.height
+    if needed > max(_ALWAYS_ALLOWED, MOST_COMPRESSED * length):
+        raise ValueError(
+            f"it says that it has {image.width} x {image.height} pixels, in {length:,} bytes, which no picture does"
+        )
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

@@ -24,13 +24,15 @@ import torch
 from rich.console import Console
 
 from rbprune.data.folder import list_classes, list_images
-from rbprune.data.image import decode
+from rbprune.data.image import MOST_BYTES, decode
 from rbprune.data.shard_index import Stamp, TarIndex, index_tar, member_names, save_index, stamp
 from rbprune.data.shards import CLASSES, REQUEST, write_list
 from rbprune.errors import ConfigError, CorruptError, DataError
 from rbprune.logging.progress import Progress
 from rbprune.utils.files import atomic, write_atomic
 from rbprune.utils.interrupt import Interrupted, Signals
+from rbprune.utils.names import printable
+from rbprune.utils.plain_file import read_plain
 from rbprune.utils.seeds import mix
 
 PARTS = ("train", "val")
@@ -64,11 +66,7 @@ class SourceImage:
 
     def read(self) -> bytes:
         """The bytes of the file."""
-        try:
-            return self.file.read_bytes()
-        except OSError as cause:
-            remedy = "check who may read it, or remove it"
-            raise DataError(f"{self.file}: cannot be read: {cause.strerror}; {remedy}") from cause
+        return read_plain(self.file, DataError, most=MOST_BYTES)
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def make_shards(source: Path, out: Path, request: ShardRequest, *, workers: int,
     made = _make_all(jobs, workers, console)
     shards = {part: {job.path.name: made[job.path] for job in jobs if job.part == part} for part in PARTS}
     skipped = [(file.relative_to(source), why) for job in jobs for file, why in made[job.path].skipped]
-    listed = "".join(f"{file}\t{why}\n" for file, why in sorted(skipped))
+    listed = "".join(f"{_one_line(file)}\t{printable(why)}\n" for file, why in sorted(skipped))
     write_atomic(out / SKIPPED, listed.encode("utf-8", "surrogateescape"))
     for write in (save_index, write_list):
         for part in PARTS:
@@ -116,14 +114,14 @@ def make_shards(source: Path, out: Path, request: ShardRequest, *, workers: int,
         "out": str(out),
         "classes": len(classes),
         **{part: _totals(shards[part].values()) for part in PARTS},
-        "skipped": [{"file": _printable(file), "why": why} for file, why in sorted(skipped)],
+        "skipped": [{"file": printable(file), "why": printable(why)} for file, why in sorted(skipped)],
         "seconds": time.monotonic() - began,
     }
 
 
-def _printable(file: Path) -> str:
-    """The name of a file, which need not be UTF-8, as text that can be printed."""
-    return str(file).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def _one_line(file: Path) -> str:
+    """The name of a file, which need not be UTF-8 and keeps its bytes, without what would break a list."""
+    return "".join(c if "\udc80" <= c <= "\udcff" else printable(c) for c in str(file))
 
 
 def _totals(shards: Collection[FinishedShard]) -> dict[str, int]:

@@ -6,11 +6,14 @@ An idx file is a big-endian header with the type of its values and the sizes, fo
 from __future__ import annotations
 
 import gzip
+import io
+import math
 import struct
 import zlib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -19,12 +22,15 @@ from torch import Tensor
 from rbprune.data.source import check_labels
 from rbprune.data.tensor import ImageTraits
 from rbprune.errors import DataError
+from rbprune.utils.plain_file import read_plain
 
 MNIST = ImageTraits(shape=(1, 28, 28), classes=10, mean=(0.1307,), std=(0.3081,), crop_padding=2, flip=False)
 FOLDERS = (".", "raw", "MNIST/raw")
 """Where, below the folder that the user names, downloads put the files."""
 UINT8 = 0x08
 """The type of values that MNIST's idx files hold."""
+MOST_COMPRESSED, _ALWAYS_ALLOWED = 10, 1 << 26
+"""How many times longer than a gzip file its content may be (MNIST's are 5 times), and how long it may be anyway."""
 _REMEDY = "the file is damaged or not the official one, download it again"
 
 
@@ -68,26 +74,43 @@ def _find(path: Path, name: str) -> Path:
 
 def read_idx(file: Traversable, dimensions: int) -> Tensor:
     """The uint8 tensor of so many dimensions in an idx file, which is gzipped if its name ends in .gz."""
-    raw = file.read_bytes()
-    if file.name.endswith(".gz"):
-        try:
-            raw = gzip.decompress(raw)
-        except (OSError, EOFError, zlib.error) as cause:
-            raise DataError(f"{file}: damaged gzip file: {cause}; download it again") from cause
+    raw = read_plain(file, DataError) if isinstance(file, Path) else file.read_bytes()
+    if not file.name.endswith(".gz"):
+        return _read_values(file, io.BytesIO(raw), dimensions, None)
+    try:
+        with gzip.open(io.BytesIO(raw)) as stream:
+            return _read_values(file, stream, dimensions, max(_ALWAYS_ALLOWED, MOST_COMPRESSED * len(raw)))
+    except (OSError, EOFError, zlib.error) as cause:
+        raise DataError(f"{file}: damaged gzip file: {cause}; download it again") from cause
+
+
+def _read_values(file: Traversable, stream: IO[bytes] | gzip.GzipFile, dimensions: int, most: int | None) -> Tensor:
+    """What ``read_idx`` reads, from a stream that is believed for at most so many bytes: its header says how many."""
     header = 4 + 4 * dimensions
     magic = bytes([0, 0, UINT8, dimensions])
-    if raw[:4] != magic:
-        raise DataError(f"{file}: begins with {raw[:4].hex()}, an idx file of this kind with {magic.hex()}; {_REMEDY}")
-    if len(raw) < header:
-        raise DataError(f"{file}: expected at least {header:,} bytes, found {len(raw):,}; {_REMEDY}")
-    sizes = struct.unpack(f">{dimensions}I", raw[4:header])
-    expected = header + int(np.prod(sizes, dtype=np.int64))
-    if len(raw) != expected:
+    head = stream.read(header)
+    if head[:4] != magic:
+        raise DataError(f"{file}: begins with {head[:4].hex()}, an idx file of this kind with {magic.hex()}; {_REMEDY}")
+    if len(head) < header:
+        raise DataError(f"{file}: expected at least {header:,} bytes, found {len(head):,}; {_REMEDY}")
+    sizes = struct.unpack(f">{dimensions}I", head[4:])
+    expected = header + math.prod(sizes)
+    if most is not None and expected > most:
         raise DataError(
-            f"{file}: expected {expected:,} bytes for {' x '.join(map(str, sizes))} values, found {len(raw):,}; "
-            f"{_REMEDY}"
+            f"{file}: says that it holds {expected:,} bytes for {' x '.join(map(str, sizes))} values, more than "
+            f"{MOST_COMPRESSED} times its own length, which images do not; if it is genuine, decompress it with gunzip"
         )
-    return torch.from_numpy(np.frombuffer(raw, np.uint8, offset=header).reshape(sizes).copy())
+    # in pieces, so that a header that promises too much costs nothing
+    pieces, left = [], expected - header + 1
+    while left and (piece := stream.read(min(left, 1 << 20))):
+        pieces.append(piece)
+        left -= len(piece)
+    if left != 1:
+        found = f"{expected - left + 1:,}" if left else "more"
+        raise DataError(
+            f"{file}: expected {expected:,} bytes for {' x '.join(map(str, sizes))} values, found {found}; {_REMEDY}"
+        )
+    return torch.from_numpy(np.frombuffer(bytearray(b"".join(pieces)), np.uint8).reshape(sizes))
 
 
 def write_idx(values: Tensor) -> bytes:

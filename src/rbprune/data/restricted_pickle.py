@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rbprune.errors import DataError
+from rbprune.utils.plain_file import read_plain
 
 
 def read_plain_pickle(path: Path) -> Any:
@@ -20,16 +23,27 @@ def read_plain_pickle(path: Path) -> Any:
     bytes or an empty uint8 array, to be filled with bytes by numpy's own checked ``__setstate__``. Any other
     name (``os.system``, ``builtins.eval``, ...) ends the reading before anything is called.
     """
+    raw = read_plain(path, DataError)
     try:
-        with path.open("rb") as file:
-            return _Reader(file, path).load()
+        _check_steps(raw)
+        return _Reader(io.BytesIO(raw), path).load()
     except DataError:
         raise
     except Exception as cause:  # a damaged pickle can fail in any way
-        size = path.stat().st_size
+        size = len(raw)
         raise DataError(
             f"{path}: damaged, cannot be read after {size:,} bytes: {type(cause).__name__}: {cause}; download it again"
         ) from cause
+
+
+def _check_steps(raw: bytes) -> None:
+    """Look at every step of the program without making any: the number of a note may not exceed that of the steps.
+
+    The reader makes room for as many notes as the largest number says, which four bytes make 64 GB.
+    """
+    for steps, (step, argument, _) in enumerate(pickletools.genops(io.BytesIO(raw))):
+        if step.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= int(argument or 0) <= steps:
+            raise ValueError(f"note number {argument} after {steps} steps")
 
 
 class _Reader(pickle.Unpickler):

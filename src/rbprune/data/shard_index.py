@@ -10,8 +10,10 @@ the same length, time and beginning.
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -26,6 +28,8 @@ from numpy.typing import NDArray
 from rbprune.data.image import IMAGE_ENDINGS
 from rbprune.errors import DataError
 from rbprune.utils.files import write_atomic
+from rbprune.utils.names import printable
+from rbprune.utils.plain_file import open_plain, read_plain
 
 BLOCK = tarfile.BLOCKSIZE
 LONGEST_LABEL = 9
@@ -54,7 +58,7 @@ IndexedShards = Mapping[str, tuple[Stamp, TarIndex]]
 def index_tar(path: Path) -> TarIndex:
     """The index of a shard, made by walking its headers; everything that is not as it should be is an error."""
     found = _Members(path)
-    with _opened(path) as file:
+    with open_plain(path, DataError) as file:
         for member in _walk(path, file):
             found.add(member, file)
     found.check_pairs()
@@ -65,7 +69,7 @@ def index_tar(path: Path) -> TarIndex:
 
 def member_names(path: Path) -> dict[int, str]:
     """The name of every member by the offset of its data."""
-    with _opened(path) as file:
+    with open_plain(path, DataError) as file:
         return {member.offset_data: member.name for member in _walk(path, file)}
 
 
@@ -135,7 +139,7 @@ class _Members:
                 )
 
     def _refuse(self, name: str, what: str, remedy: str) -> Any:
-        raise DataError(f"{self.path}: {name} {what}; {remedy}")
+        raise DataError(f"{printable(self.path)}: {printable(name)} {what}; {remedy}")
 
 
 def _kind(member: tarfile.TarInfo) -> str:
@@ -143,13 +147,6 @@ def _kind(member: tarfile.TarInfo) -> str:
     if member.issym() or member.islnk():
         return f"is a {'symbolic' if member.issym() else 'hard'} link to {member.linkname!r}"
     return "is a sparse file" if member.issparse() else f"is of tar type {member.type.decode('latin-1')!r}"
-
-
-def _opened(path: Path) -> Any:
-    try:
-        return open(path, "rb")
-    except OSError as cause:
-        raise DataError(f"{path}: cannot be opened: {cause.strerror}; check data.path and who may read it") from cause
 
 
 def _walk(path: Path, file: Any) -> Iterator[tarfile.TarInfo]:
@@ -183,12 +180,9 @@ def _damaged(path: Path, file: Any, end: int, why: str) -> DataError:
 
 def stamp(path: Path) -> Stamp:
     """The stamp of a tar, which tells it from another without reading it all."""
-    try:
-        with open(path, "rb") as file:
-            about = os.fstat(file.fileno())
-            return about.st_size, about.st_mtime_ns, zlib.crc32(file.read(HEAD))
-    except OSError as cause:
-        raise DataError(f"{path}: cannot be read: {cause.strerror}; check data.path and who may read it") from cause
+    with open_plain(path, DataError) as file:
+        about = os.fstat(file.fileno())
+        return about.st_size, about.st_mtime_ns, zlib.crc32(file.read(HEAD))
 
 
 def save_index(folder: Path, part: str, shards: IndexedShards) -> None:
@@ -208,24 +202,49 @@ def save_index(folder: Path, part: str, shards: IndexedShards) -> None:
 def load_index(folder: Path, part: str) -> dict[str, tuple[Stamp, TarIndex]]:
     """The indices that ``PART.index.npz`` keeps; none where it is missing or damaged."""
     try:
-        raw = io.BytesIO((folder / f"{part}.index.npz").read_bytes())
-        with np.load(raw, allow_pickle=False) as content:
-            names, stamps, counts, rows = (content[key] for key in ("names", "stamps", "counts", "rows"))
-        return _unpack(names, stamps, counts, rows)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+        with zipfile.ZipFile(io.BytesIO(read_plain(folder / f"{part}.index.npz", DataError))) as content:
+            arrays = [_stored_array(content, key) for key in ("names", "stamps", "counts", "rows")]
+        return _unpack(*arrays)
+    except (DataError, *_DAMAGED):
         return {}
+
+
+_DAMAGED = (
+    *(ValueError, KeyError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError),
+    *(EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, struct.error),
+)
+"""What zipfile and numpy raise for files that are no zip of arrays."""
+
+
+def _stored_array(content: zipfile.ZipFile, key: str) -> NDArray[Any]:
+    """An array of a zip as ``np.savez`` writes it: not compressed, so that it is no longer than the file that holds it,
+    and with as many values as its header says, which are not believed before they are there."""
+    about = content.getinfo(f"{key}.npy")
+    if about.compress_type != zipfile.ZIP_STORED or about.file_size != about.compress_size:
+        raise ValueError("compressed")
+    raw = io.BytesIO(content.read(about))
+    if np.lib.format.read_magic(raw) != (1, 0):
+        raise ValueError("another version of .npy")
+    shape, in_columns, dtype = np.lib.format.read_array_header_1_0(raw)
+    if dtype.hasobject or in_columns or math.prod(shape) * dtype.itemsize != about.file_size - raw.tell():
+        raise ValueError("not as many values as it says")
+    return np.frombuffer(raw.read(), dtype).reshape(shape)
 
 
 def _unpack(names: Any, stamps: Any, counts: Any, rows: Any) -> dict[str, tuple[Stamp, TarIndex]]:
     """The arrays of the file as an index per shard; what cannot be an index is a ValueError."""
-    if not all(array.dtype == np.int64 for array in (stamps, counts, rows)) or counts.sum() != rows.shape[1]:
+    if not all(array.dtype == np.int64 for array in (stamps, counts, rows)) or rows.ndim != 2 or len(rows) != 3:
+        raise ValueError("not an index")
+    if (counts < 0).any() or (counts > rows.shape[1]).any() or counts.sum() != rows.shape[1]:
         raise ValueError("not an index")
     parts = np.split(rows, np.cumsum(counts)[:-1], axis=1)
     found = {}
     for name, (size, written, head), (offsets, sizes, labels) in zip(
         names.tolist(), stamps.tolist(), parts, strict=True
     ):
-        if len(labels) and not (offsets.min() >= 0 and sizes.min() >= 0 and (offsets + sizes).max() <= size):
+        if len(labels) and not (offsets.min() >= 0 and sizes.min() >= 0 and (offsets <= size - sizes).all()):
             raise ValueError("beyond the tar")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < 10**LONGEST_LABEL:
+            raise ValueError("no class")
         found[str(name)] = ((size, written, head), TarIndex(offsets, sizes, labels))
     return found

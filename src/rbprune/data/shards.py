@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rbprune.data.image import MOST_BYTES
 from rbprune.data.shard_index import (
     IndexedShards,
     Stamp,
@@ -27,6 +28,8 @@ from rbprune.data.shard_index import (
 )
 from rbprune.errors import DataError
 from rbprune.utils.files import write_atomic
+from rbprune.utils.names import printable
+from rbprune.utils.plain_file import open_plain, read_plain
 
 KIND = "wids-shard-index-v1"
 """How WebDataset marks a list of shards."""
@@ -50,14 +53,14 @@ class ShardStore:
     def read(self, index: int) -> bytes:
         """The bytes of the image at ``index``, as its file held them."""
         path, size, offset = self.paths[self.shard[index]], int(self.sizes[index]), int(self.offsets[index])
-        try:
-            file = os.open(path, os.O_RDONLY)
+        if size > MOST_BYTES:
+            raise DataError(f"{self.where(index)}: has {size:,} bytes, which no image has; write the shard anew")
+        with open_plain(path, DataError) as file:
             try:
-                data = _read_whole(file, size, offset)
-            finally:
-                os.close(file)
-        except OSError as cause:
-            raise DataError(f"{path}: cannot be read: {cause.strerror}; check the disk and who may read it") from cause
+                data = _read_whole(file.fileno(), size, offset)
+            except OSError as cause:
+                why = f"{cause.strerror}; check the disk and who may read it"
+                raise DataError(f"{path}: cannot be read: {why}") from cause
         if len(data) < size:
             raise DataError(
                 f"{path}: ends within the member at byte {offset}, {size - len(data)} of its {size} bytes are missing; "
@@ -68,7 +71,7 @@ class ShardStore:
     def where(self, index: int) -> str:
         """The shard and the member of the image at ``index``, for messages."""
         path, offset = self.paths[self.shard[index]], int(self.offsets[index])
-        return f"{path}, member {member_names(path).get(offset, f'at byte {offset}')}"
+        return f"{printable(path)}, member {printable(member_names(path).get(offset, f'at byte {offset}'))}"
 
 
 def _read_whole(file: int, size: int, offset: int) -> bytes:
@@ -107,7 +110,7 @@ def read_classes(path: Path) -> list[str] | None:
     if not path.is_file():
         return None
     try:
-        names = json.loads(path.read_bytes())
+        names = json.loads(read_plain(path, DataError))
     except (ValueError, RecursionError) as cause:
         raise DataError(f"{path}: not JSON: {cause}; write a list of class names, or remove the file") from cause
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
@@ -138,12 +141,14 @@ def list_shards(folder: Path, part: str) -> list[Path]:
         raise DataError(f"shards: {folder} is not complete; call the same 'rbprune shard ... --out {folder}' again")
     if listed is not None and set(listed) != set(names):
         missing, extra = sorted(set(listed) - set(names)), sorted(set(names) - set(listed))
-        what = f"{missing[0]} is missing ({len(missing)} such)" if missing else f"{extra[0]} is too many"
+        first = printable((missing or extra)[0])
+        what = f"{first} is missing ({len(missing)} such)" if missing else f"{first} is too many"
         raise DataError(
             f"shards: {folder / part}.json lists {len(listed)} shards, and {what}; copy the whole folder anew"
         )
     if not names:
-        held = f"it holds {', '.join(inside[:5])}{', ...' if len(inside) > 5 else ''}" if inside else "it is empty"
+        some = f"{', '.join(map(printable, inside[:5]))}{', ...' if len(inside) > 5 else ''}"
+        held = f"it holds {some}" if inside else "it is empty"
         held = held if folder.is_dir() else "it does not exist"
         raise DataError(f"shards: no {part}-*.tar in {folder} ({held}); {LAYOUT}")
     return [folder / name for name in sorted(names, key=lambda name: (int(name[len(part) + 1 : -4]), name))]
@@ -163,7 +168,7 @@ def _listed(path: Path) -> list[str] | None:
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_plain(path, DataError))
         if content["__kind__"] != KIND:
             raise KeyError("__kind__")
         return [str(shard["url"]).rpartition("/")[2] for shard in content["shardlist"]]

@@ -24,7 +24,7 @@ def read_user(spec: str, path: str | Path | None, workers: int, skipped: Skipped
     A pair says nothing about evaluating without augmentation: return a ``Data`` whose training source is
     ``DatasetSource(dataset, evaluation=...)`` where the training transform is random.
     """
-    given = find(spec, error=DataError)(path)
+    given = find(spec, error=DataError, installed=False)(path)
     if isinstance(given, Data):
         return given
     if not (isinstance(given, tuple) and len(given) == 2 and all(hasattr(d, "__getitem__") for d in given)):

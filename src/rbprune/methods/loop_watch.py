@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
+from rbprune.errors import LoopError, NumericalError, RbpruneError
+from rbprune.utils.finite import broken_numbers
 from rbprune.utils.inputs import Arguments
 
 _RECENT_BATCHES, _RECENT_BYTES = 16, 1 << 28
@@ -58,6 +61,23 @@ class LoopWatch:
         """Watch no longer."""
         self._handle.remove()
         _watches.discard(self)
+
+    def fault(self, names: Sequence[str], *, kl: bool, steps: bool, own_steps: bool) -> RbpruneError | None:
+        """What is wrong with the training that the judgement of some sites rests on: it left the network without
+        numbers, or left something out."""
+        broken = broken_numbers(self._model)
+        if self.forwards and broken is not None:
+            return NumericalError(
+                f"after {self.forwards} training passes in the stage of {', '.join(names)}, {broken}; lower the "
+                "learning rate, or look for a batch with NaN or infinity, and begin again from the weights of before"
+            )
+        missing = self.left_out(kl=kl, steps=steps, own_steps=own_steps)
+        if missing is None:
+            return None
+        return LoopError(
+            f"after {self.forwards} training passes nothing is known about the channels of {', '.join(names)}: the "
+            f"loop left something out; {missing}"
+        )
 
     def left_out(self, *, kl: bool, steps: bool, own_steps: bool) -> str | None:
         """What a loop that made training passes left out, as a remedy; what is true is there, or is not needed."""

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from rbprune.bayes.explained import explained_nats
 from rbprune.bayes.likelihood import Likelihood, Location, SecondDerivative
+from rbprune.utils.checked_calls import data_loss, outputs_of
 from rbprune.utils.finite import check_finite
-from rbprune.utils.inputs import call
 from rbprune.utils.modes import batch_normalising, evaluating
 
 
@@ -45,9 +45,9 @@ class LossCheck:
         batches' own statistics."""
         slopes, losses = [], []
         with batch_normalising(model), torch.enable_grad():
-            for inputs, targets in self.batches:
-                outputs = call(model, inputs)
-                loss = self.loss_fn(outputs, targets)
+            for number, (inputs, targets) in enumerate(self.batches):
+                outputs = outputs_of(model, inputs, f"training batch {number}")
+                loss = data_loss(self.loss_fn, outputs, targets, f"training batch {number}")
                 (slope,) = torch.autograd.grad(loss, parameter)
                 per_nat = self._loss_per_nat(outputs)
                 slopes.append(slope / per_nat)
@@ -68,9 +68,9 @@ class LossCheck:
     def _pass(self, model: nn.Module) -> Iterator[tuple[Tensor, Any]]:
         """The loss of each batch in nats per example, and the outputs."""
         with torch.no_grad():
-            for inputs, targets in self.batches:
-                outputs = call(model, inputs)
-                loss = self.loss_fn(outputs, targets).detach().double().cpu()
+            for number, (inputs, targets) in enumerate(self.batches):
+                outputs = outputs_of(model, inputs, f"training batch {number}")
+                loss = data_loss(self.loss_fn, outputs, targets, f"training batch {number}").detach().double().cpu()
                 yield loss / self._loss_per_nat(outputs), outputs
 
     def _loss_per_nat(self, outputs: Any) -> float:

@@ -9,14 +9,17 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from rbprune.utils.inputs import call
+from rbprune.errors import NumericalError
+from rbprune.utils.checked_calls import outputs_of
+from rbprune.utils.finite import broken_numbers
 from rbprune.utils.modes import evaluating
 
 
 def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
     """Replace running statistics by averages over ``batches`` of inputs; returns how many batches there were.
 
-    Everything else keeps its mode, so dropout stays as it was; with no batch nothing changes.
+    Everything else keeps its mode, so dropout stays as it was; with no batch nothing changes, and statistics that are
+    no numbers are refused.
     """
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
     if not norms:
@@ -32,11 +35,19 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
                 norm.train()
             with torch.no_grad():
                 for inputs in batches:
-                    call(model, inputs)
+                    outputs_of(model, inputs, "a batch for the statistics of batch normalisation")
                     count += 1
         finally:
             for norm, momentum, state in zip(norms, momenta, saved, strict=True):
                 norm.momentum = momentum
                 if not count:
                     norm.load_state_dict(state)
+    broken = broken_numbers(model) if count else None
+    if broken is not None:
+        for norm, state in zip(norms, saved, strict=True):
+            norm.load_state_dict(state)
+        raise NumericalError(
+            f"statistics of batch normalisation over {count} batches are no numbers: {broken}; look for NaN or "
+            "infinity in the training inputs; the statistics of before are back"
+        )
     return count

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rbprune.errors import LoopError
 from rbprune.graph import ChannelGraph, Site
 from rbprune.methods.channel_record import ChannelEvidence, after_cut, record_sites
 from rbprune.methods.cost_target import cut_to_target
@@ -21,7 +20,7 @@ from rbprune.methods.rounding import round_verdicts
 from rbprune.methods.settings import PruningSettings, StageContext
 from rbprune.methods.stage_cut import check_compensation, cut_stage
 from rbprune.methods.verdict import StageResult, Verdict, spare_one
-from rbprune.utils.inputs import call
+from rbprune.utils.checked_calls import data_loss, outputs_of
 from rbprune.utils.modes import evaluating
 
 
@@ -121,11 +120,11 @@ class Stage:
 
     def observe(self, batches: Iterable[tuple[Any, Any]], loss_fn: Any) -> None:
         """Look at data before judging: the gradients of these batches, in evaluation, as ``before_step`` sees them."""
-        model = self.graph.model
+        model, where = self.graph.model, "a batch that the method observes before it judges"
         self._observed = True
         with evaluating(model):
             for inputs, targets in batches:
-                loss_fn(call(model, inputs), targets).backward()
+                data_loss(loss_fn, outputs_of(model, inputs, where), targets, where).backward()
                 self.before_step()
                 model.zero_grad(set_to_none=True)
 
@@ -254,17 +253,15 @@ class Stage:
     def _check_loop(self) -> None:
         """Refuse to judge after a loop that left out what the judgement rests on."""
         alone = self.trains_itself() and not self.fills_in("before_step", "after_step")
-        missing = self.loop.left_out(
+        fault = self.loop.fault(
+            self.names,
             kl=self._kl_calls > 0 or not self.fills_in("penalty", "update_curvature"),
             steps=self._observed or alone,
             own_steps=self.trains_itself(),
         )
-        if missing is not None:
+        if fault is not None:
             self.abandon()
-            raise LoopError(
-                f"after {self.loop.forwards} training passes nothing is known about the channels of "
-                f"{', '.join(self.names)}: the loop left something out; {missing}"
-            )
+            raise fault
 
     def fills_in(self, *names: str) -> bool:
         """Whether the method has one of these of its own."""

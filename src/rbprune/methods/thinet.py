@@ -15,7 +15,7 @@ from rbprune.methods.numerics.patches import check_layer, patches, places
 from rbprune.methods.settings import StageContext
 from rbprune.methods.stage import Stage
 from rbprune.methods.verdict import Verdict
-from rbprune.utils.inputs import call
+from rbprune.utils.checked_calls import outputs_of
 from rbprune.utils.modes import evaluating
 
 
@@ -57,7 +57,7 @@ class ReconstructionStage(Stage):
         with evaluating(*models), torch.no_grad():
             for inputs, _ in batches:
                 for model in models:
-                    call(model, inputs)
+                    outputs_of(model, inputs, "a batch that the method observes before it judges")
                 yield
 
 

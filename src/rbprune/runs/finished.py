@@ -17,6 +17,7 @@ from rbprune.errors import DamagedError, ModelError
 from rbprune.graph import Plan, apply_plan
 from rbprune.graph.cutting.unchanged import unchanged_on_error
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.trust import check_code
 from rbprune.settings.sections import Settings
 from rbprune.utils.state import load_state
 
@@ -71,14 +72,16 @@ def _check_shapes(model: nn.Module, weights: dict[str, Tensor], run: RunFolder) 
         )
 
 
-def open_run(folder: str | Path, model_name: str | None = None) -> FinishedRun:
+def open_run(folder: str | Path, model_name: str | None = None, *, trust: bool = False) -> FinishedRun:
     """Read a finished run and build both of its networks.
 
     ``model_name`` is needed only where the settings of the run name no model that can be built: a run from Python
-    knows the class of its model, but not how to make one.
+    knows the class of its model, but not how to make one. A model that is a function of the user's is built if it was
+    given here, if the same user started the run, or with ``trust``.
     """
     run = RunFolder(folder)
     settings = run.read_settings()
+    check_code(run, settings, trust=trust, model=model_name is None, data=False)
     name = model_name or settings.model.name
     dense = _build(name, settings, run)
     pruned = load(folder, copy.deepcopy(dense))

@@ -48,6 +48,11 @@ class RunFolder:
         return self.path / "config.toml"
 
     @property
+    def seal_file(self) -> Path:
+        """The sign that the user of this machine named the code of the settings; only where they name code."""
+        return self.path / "seal.json"
+
+    @property
     def events_file(self) -> Path:
         """The log: one JSON object in each line."""
         return self.path / "events.jsonl"

@@ -45,13 +45,15 @@ def kept_pair(name: str, keep: str, shape: Sequence[int] | None = None) -> Pair:
     return Pair(name, dense, pruned, tuple(x.shape[1:]), macs / graph.macs())
 
 
-def run_pair(folder: str | Path, name: str | None = None, shape: Sequence[int] | None = None) -> Pair:
+def run_pair(
+    folder: str | Path, name: str | None = None, shape: Sequence[int] | None = None, *, trust: bool = False
+) -> Pair:
     """Open the dense and the pruned network of a finished run.
 
     ``name`` is the model if the settings of the run name none that can be built, ``shape`` that of an example if it
-    is not the run's own.
+    is not the run's own, and ``trust`` lets code run that only the folder names.
     """
-    run = open_run(folder, name)
+    run = open_run(folder, name, trust=trust)
     given = shape or run.settings.model.input_shape
     x = models.example_input(run.model_name, run.dense, tuple(given) if given else None)
     macs = [trace(model, x).macs() for model in (run.dense, run.pruned)]

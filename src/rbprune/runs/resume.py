@@ -17,27 +17,35 @@ from rbprune.runs.folder import RunFolder
 from rbprune.runs.going_on import not_a_run, saying_how_to_go_on
 from rbprune.runs.lock import locked
 from rbprune.runs.start import complete
+from rbprune.runs.trust import check_code, check_links, seal_code
 from rbprune.settings.recipe import read_toml
 from rbprune.train.checkpoint import load_checkpoints
 from rbprune.utils.processes import is_first
 
 
-def resume(folder: Path, *, console: Console | None = None, command: list[str] | None = None) -> dict[str, Any]:
+def resume(
+    folder: Path, *, console: Console | None = None, command: list[str] | None = None, trust: bool = False
+) -> dict[str, Any]:
     """Go on from the last checkpoint that is whole and can be restored, and return the summary.
 
-    A finished run is checked and left as it is, but for what a kill has left of its checkpoints.
+    A finished run is checked and left as it is, but for what a kill has left of its checkpoints. Code that the settings
+    in the folder name is run if the user who resumes has started the run, or says ``trust``.
     """
     run = RunFolder(folder)
     if not run.is_run:
         raise not_a_run(run)
     if run.is_finished:
         return _finished(run, console)
+    check_links(run, trust=trust)
+    check_code(run, run.read_settings(), trust=trust)
     with saying_how_to_go_on(run), locked(run, command or []):
         if run.is_finished:  # by somebody else, in between
             return _finished(run, console)
         if is_first():
             run.forget_sums()
             run.remove_leftovers()
+            if trust:
+                seal_code(run, run.read_settings())
         if run.has_checkpoint:
             return _from_checkpoint(run, console, command or [])
         return _from_the_start(run, console, command or [])

@@ -11,6 +11,7 @@ from rbprune.runs.build import make_runner
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.going_on import saying_how_to_go_on
 from rbprune.runs.lock import locked
+from rbprune.runs.trust import seal_code
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.utils.interrupt import Interrupted, Signals
@@ -33,6 +34,7 @@ def start(
             runner.engine.wait()
             if runner.engine.main:
                 run.begin(runner.settings)
+                seal_code(run, runner.settings)
             return complete(runner, run)
 
 

@@ -20,6 +20,7 @@ from rbprune.runs.search_summary import StepRun, StepRuns, chain_events, summari
 from rbprune.runs.series import computing_like, run_once, training_only
 from rbprune.runs.start import start
 from rbprune.runs.step_settings import search_cost, searches, settings_of_recovery, settings_of_step
+from rbprune.runs.trust import check_code, check_links, seal_code
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.utils.files import write_atomic
@@ -41,11 +42,15 @@ def launch(
     return _search(settings, run, console, words)
 
 
-def go_on(folder: Path, *, console: Console | None = None, command: Sequence[str] = ()) -> dict[str, Any]:
-    """Go on with an interrupted run of either kind; a finished one is left as it is."""
+def go_on(
+    folder: Path, *, console: Console | None = None, command: Sequence[str] = (), trust: bool = False
+) -> dict[str, Any]:
+    """Go on with an interrupted run of either kind; a finished one is left as it is. ``trust``: see ``resume``."""
     run, words = RunFolder(folder), list(command)
     if not run.is_run or run.is_finished or not searches(run.read_settings()):
-        return resume(folder, console=console, command=words)
+        return resume(folder, console=console, command=words, trust=trust)
+    check_links(run, trust=trust)
+    check_code(run, run.read_settings(), trust=trust)
     return _search(run.read_settings(), run, console, words)
 
 
@@ -97,6 +102,7 @@ class FolderSteps:
         runner.engine.wait()
         if runner.engine.main and not self.run.is_run:
             self.run.begin(self.settings.model_copy(update={"model": runner.settings.model}))
+            seal_code(self.run, self.settings)
         runner.engine.wait()
 
     def attempt(self, start: PrunedPoint, ratio: float, number: int) -> PrunedPoint:

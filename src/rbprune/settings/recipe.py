@@ -14,7 +14,12 @@ from pydantic import ValidationError
 from rbprune.errors import ConfigError, nearest
 from rbprune.methods.registry import METHODS
 from rbprune.settings.sections import PruneSettings, Settings
+from rbprune.utils.names import shown
+from rbprune.utils.plain_file import read_plain
 from rbprune.utils.section import explain
+
+_LONGEST = 1 << 20
+"""Bytes of a TOML file at most: a recipe has a few thousand."""
 
 
 def shipped() -> list[str]:
@@ -54,7 +59,7 @@ def build_settings(
     chosen = None if applied else changes.get("preset", base.get("preset"))
     if chosen is not None and str(chosen) not in presets:
         known = ", ".join(presets) or "none (a run's own config.toml has its preset applied: add --set preset=none)"
-        raise ConfigError(f"{where} has no preset {chosen!r}{nearest(str(chosen), presets)}; it has: {known}")
+        raise ConfigError(f"{where} has no preset {shown(chosen)}{nearest(str(chosen), presets)}; it has: {known}")
     preset = {} if chosen is None else presets[str(chosen)]
     method = _method(merge(merge(base, preset), changes))
     layered = merge(merge(base, tables.get(method, {})), preset)
@@ -82,7 +87,7 @@ def _named(values: Mapping[str, Any], key: str, where: str) -> dict[str, dict[st
     """Tables of settings, each with a name of its own."""
     tables = values.get(key, {})
     if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
-        raise ConfigError(f"{where}: {key} holds tables such as [{key}.NAME.prune]; this is {tables!r}")
+        raise ConfigError(f"{where}: {key} holds tables such as [{key}.NAME.prune]; this is {shown(tables)}")
     return dict(tables)
 
 
@@ -111,16 +116,27 @@ def _read(recipe: str) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file."""
     try:
-        return _parse(path.read_text("utf-8"), str(path))
+        return _parse(read_plain(path, ConfigError, most=_LONGEST).decode("utf-8"), str(path))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8, as TOML must be: {error}") from error
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        values = tomllib.loads(text)
+        _check_integers(values)
+        return values
+    except (ValueError, RecursionError) as error:  # of which TOMLDecodeError is one
         raise ConfigError(f"{where} is not valid TOML: {error}") from error
+
+
+def _check_integers(values: Any) -> None:
+    """TOML's integers have 64 bits, and Python's reader takes longer ones, which later cannot even be printed."""
+    if isinstance(values, int) and values.bit_length() > 63:
+        raise ValueError(f"an integer of {values.bit_length()} bits, where TOML has 64 with the sign")
+    inside = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
+    for value in inside:
+        _check_integers(value)
 
 
 def parse_override(text: str) -> dict[str, Any]:
@@ -137,7 +153,7 @@ def parse_override(text: str) -> dict[str, Any]:
     parsed: Any
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = None if value.strip() == "none" else value.strip()
     for part in reversed(key.strip().split(".")):
         parsed = {part: parsed}

@@ -13,10 +13,9 @@ from rbprune.pruner import DenseMeasures, Pruner
 from rbprune.train.budget import CHECK_BATCHES, Account, forward_cost
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import Score
-from rbprune.train.objective import data_loss
 from rbprune.train.state import RunData, RunState
 from rbprune.train.stream import Batch, Stream, filled, rows
-from rbprune.utils.inputs import call
+from rbprune.utils.checked_calls import data_loss, outputs_of
 from rbprune.utils.modes import evaluating
 from rbprune.utils.seeds import mix
 
@@ -56,7 +55,7 @@ def _check_targets(pruner: Pruner, batches: list[Batch]) -> None:
     assert pruner.loss_fn is not None
     with evaluating(pruner.model), torch.no_grad():
         for inputs, targets in batches[:1]:
-            data_loss(pruner.loss_fn, call(pruner.model, inputs), targets, "training batch 0")
+            data_loss(pruner.loss_fn, outputs_of(pruner.model, inputs, "training batch 0"), targets, "training batch 0")
 
 
 def check_batches(stream: Stream, engine: Engine, seed: int) -> list[tuple[Any, Any]]:

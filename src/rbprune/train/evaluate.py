@@ -9,13 +9,14 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rbprune.bayes.likelihood import Softmax, likelihood_of
 from rbprune.errors import DataError
 from rbprune.pruner import Loss
 from rbprune.train.engine import Engine
-from rbprune.train.objective import data_loss, mistakes
+from rbprune.train.objective import check_labels_of, is_classification, mistakes
 from rbprune.train.stream import Stream, filled
-from rbprune.utils.finite import check_finite
-from rbprune.utils.inputs import call
+from rbprune.utils.checked_calls import data_loss, outputs_of
+from rbprune.utils.finite import check_evaluated, check_finite
 from rbprune.utils.modes import evaluating
 
 MANY_CLASSES = 100
@@ -62,14 +63,21 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
     Always in the model's own precision.
     """
     metric: Literal["error", "loss"] = "error"
+    likelihood = likelihood_of(loss_fn)
+    ignored = likelihood.ignore_index if isinstance(likelihood, Softmax) else None
     wrong, far_off, count, many = 0.0, 0, 0, False
     places: list[int] = []
     order = 0
     with evaluating(model), torch.no_grad():
         for number, (inputs, targets) in enumerate(filled(stream.epoch(0))):
             inputs, targets = engine.put(inputs), engine.put(targets)
-            outputs = call(model, inputs)
             where = f"evaluation batch {number}"
+            outputs = outputs_of(model, inputs, where)
+            check_evaluated(model, inputs, outputs, targets, where)
+            if is_classification(outputs, targets):
+                check_labels_of(outputs, targets, where, ignored)
+                seen = targets != (-1 if ignored is None else ignored)
+                outputs, targets = outputs[seen], targets[seen]
             errors = mistakes(outputs, targets)
             size = len(targets) if isinstance(targets, Tensor) else 1
             if errors is None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rbprune.errors import DataError, first_line
-from rbprune.pruner import Loss
-from rbprune.utils.inputs import call
+from rbprune.errors import DataError
+from rbprune.utils.checked_calls import outputs_of, outside_classes
 
 TEMPERATURE = 4.0
 """Softens both networks' outputs in distillation."""
@@ -30,58 +28,38 @@ def distillation(student: Tensor, teacher: Tensor) -> Tensor:
 def training_outputs(module: nn.Module, inputs: Any, where: str) -> Any:
     """What a module in training makes of a batch; a batch that is too small for its normalisation is named."""
     try:
-        return call(module, inputs)
-    except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
+        return outputs_of(module, inputs, where)
+    except DataError as error:
+        if "more than 1 value per channel" not in str(error.__cause__):
             raise
         raise DataError(
             f"{where} has a single example, and batch normalisation over one value of each channel has no variance; "
             "use a batch_size that leaves no such rest, or drop_last=True"
-        ) from error
+        ) from error.__cause__
 
 
-def data_loss(loss_fn: Loss, outputs: Any, targets: Any, where: str) -> Tensor:
-    """``loss_fn(outputs, targets)``; a target that it cannot take becomes an error that says which."""
-    try:
-        return loss_fn(outputs, targets)
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        if (
-            isinstance(targets, Tensor)
-            and targets.dtype == torch.long
-            and isinstance(outputs, Tensor)
-            and outputs.dim() > 1
-        ):
-            classes = outputs.shape[1]
-            bad = targets[(targets < 0) | (targets >= classes)]
-            if len(bad):
-                raise DataError(
-                    f"{where} has label {int(bad[0])}, but the model has {classes} outputs (labels 0..{classes - 1}); "
-                    "correct the labels or the model's last layer"
-                ) from error
-        raise DataError(f"the loss fails on {where}: {first_line(error)}; {_describe(outputs, targets)}") from error
-
-
-def _describe(outputs: Any, targets: Any) -> str:
-    """What the loss was given, and the remedy where the type of the targets is the likely cause."""
-    told = f"the outputs are {_kind(outputs)} and the targets {_kind(targets)}"
+def is_classification(outputs: Any, targets: Any) -> bool:
+    """Whether these are scores of classes, and one label for each example."""
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
-        return told
-    if targets.shape == outputs.shape:
-        return told if targets.is_floating_point() else f"{told}: numbers may have to be floating (targets.float())"
-    if targets.dtype != torch.long and targets.dim() == outputs.dim() - 1:
-        return f"{told}: labels of classes are whole numbers of type torch.long (targets.long())"
-    return told
+        return False
+    return outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point()
 
 
-def _kind(value: Any) -> str:
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+def check_labels_of(outputs: Tensor, targets: Tensor, where: str, ignored: int | None) -> None:
+    """Refuse labels of which an error rate would be a lie: fewer than outputs, or of classes that the outputs lack."""
+    if len(outputs) != len(targets):
+        raise DataError(
+            f"{where} has {len(targets)} labels for {len(outputs)} outputs; give one label for each example, and let "
+            "the network answer every example on its own"
+        )
+    outside = outside_classes(outputs, targets if ignored is None else targets[targets != ignored], where)
+    if outside is not None:
+        raise outside
 
 
 def mistakes(outputs: Any, targets: Any, best: int = 1) -> Tensor | None:
     """For each example whether its class is not among the ``best`` outputs; None where this is no classification."""
-    if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)):
-        return None
-    if outputs.dim() != 2 or targets.dim() != 1 or targets.is_floating_point():
+    if not is_classification(outputs, targets):
         return None
     if best == 1:
         return outputs.argmax(1) != targets

@@ -19,10 +19,11 @@ from rbprune.settings.sections import FinetuneSettings, OptimSettings, PruneSett
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
 from rbprune.train.engine import Engine
 from rbprune.train.finite import LossMeter
-from rbprune.train.objective import data_loss, distillation, training_outputs
+from rbprune.train.objective import distillation, training_outputs
 from rbprune.train.optim import learning_rate, make_optimizer
 from rbprune.train.stream import Stream, count_examples
 from rbprune.utils.batch_norm import norms_of_single_values
+from rbprune.utils.checked_calls import data_loss
 from rbprune.utils.inputs import call
 from rbprune.utils.seeds import mix
 

@@ -29,6 +29,7 @@ from rbprune.train.state import RunData, RunFiles, RunState, open_journal
 from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Signals, StoppedWaiting
+from rbprune.utils.loader_workers import worker_deaths_named
 from rbprune.utils.modes import modes_kept
 from rbprune.utils.processes import share_buffers
 from rbprune.utils.seeds import mix
@@ -102,6 +103,7 @@ class Runner:
                 self.engine.threads(),
                 torch.random.fork_rng(devices=[]),
                 Signals() as signals,
+                worker_deaths_named(),
             ):
                 with self.journal.progress:
                     if self._resumed is not None:
@@ -265,11 +267,10 @@ class Runner:
         if time.monotonic() - self._saved > self.settings.runtime.checkpoint_seconds:
             self._save()
 
-    def _elapsed(self) -> float:
+    def _elapsed(self) -> None:
         now = time.monotonic()
         self.state.seconds += now - self._clock
         self._clock = now
-        return self.state.seconds
 
     def _save(self) -> None:
         self._elapsed()

@@ -15,9 +15,9 @@ from rbprune.pruner import Loss
 from rbprune.settings.sections import Settings
 from rbprune.train.budget import Account, check_cost, forward_cost, observation_cost
 from rbprune.train.engine import Engine
-from rbprune.train.objective import data_loss
 from rbprune.train.phase import PhaseRun
 from rbprune.train.stream import filled
+from rbprune.utils.checked_calls import data_loss
 from rbprune.utils.seeds import mix
 
 CALIBRATION = 1 << 40

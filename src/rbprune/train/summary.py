@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rbprune.errors import NumericalError
 from rbprune.graph import ChannelGraph
 from rbprune.graph.cost import COSTS, CountedCost, known_costs
 from rbprune.logging.journal import versions
@@ -12,6 +13,7 @@ from rbprune.settings.sections import Settings
 from rbprune.train.evaluate import Score
 from rbprune.train.outcome import judge_run
 from rbprune.train.state import RunState
+from rbprune.utils.finite import broken_numbers
 
 
 def summarise(
@@ -26,6 +28,11 @@ def summarise(
     """What the run reached. ``dense`` is what the dense network cost, by name of the cost; ``score`` is on the test set
     or, without one, on the validation set."""
     graph = pruner.graph
+    broken = broken_numbers(pruner.model)
+    if broken is not None:
+        raise NumericalError(
+            f"the run ends with a network that is none: {broken}; lower the learning rates and run it anew"
+        )
     touched = {name for stage in pruner.stages for name in stage}
     summary: dict[str, Any] = {
         "model": settings.model.name,

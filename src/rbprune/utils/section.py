@@ -7,6 +7,7 @@ from typing import Any, Self, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rbprune.errors import ConfigError, nearest
+from rbprune.utils.names import shown
 
 
 class Section(BaseModel):
@@ -47,7 +48,7 @@ def _explain_one(error: Any, section: type[BaseModel]) -> str:
     if error["type"] == "extra_forbidden":
         fields = _fields_at(section, path[:-1])
         return f"  {'.'.join(path)}: unknown key{nearest(path[-1], fields)}; known here: {', '.join(sorted(fields))}"
-    return f"  {'.'.join(path) or section.__name__} = {error['input']!r}: {error['msg']}"
+    return f"  {'.'.join(path) or section.__name__} = {shown(error['input'])}: {error['msg']}"
 
 
 def _fields_at(section: Any, path: list[str]) -> list[str]:
