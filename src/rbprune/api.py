@@ -12,6 +12,10 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import nn
 
+from rbprune.export.network import PrunedNetwork
+from rbprune.export.program import Batch
+from rbprune.export.samples import Samples
+from rbprune.export.write import Exported, export_network
 from rbprune.graph import Plan
 from rbprune.logging.console import cost_line
 from rbprune.methods import Price
@@ -21,7 +25,8 @@ from rbprune.settings.recipe import build_settings, merge
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.train.state import RunData
-from rbprune.train.stream import Batch, LoaderStream
+from rbprune.train.stream import Batch as LabelledBatch
+from rbprune.train.stream import LoaderStream
 
 
 @dataclass
@@ -34,6 +39,8 @@ class Result:
     summary: dict[str, Any]
     events: list[dict[str, Any]]
     config: Settings
+    example_inputs: Any = None
+    """What one call of the model takes."""
 
     def save(self, folder: str | Path) -> Path:
         """Write a run folder: weights, plan, settings, events, summary and report."""
@@ -45,14 +52,46 @@ class Result:
         run.finish(self.summary)
         return run.path
 
+    def export(
+        self,
+        out: str | Path,
+        *,
+        format: str = "onnx",
+        int8: bool = False,
+        batch: Batch = "dynamic",
+        inputs: Any = None,
+        calibration: Iterable[LabelledBatch] | None = None,
+        validation: Iterable[LabelledBatch] | None = None,
+    ) -> Exported:
+        """Write the pruned model for another runtime: to a folder for the Hugging Face hub, or to a file alone.
+
+        The file is checked on ``inputs`` (the example inputs of the run by default) against the model before it gets
+        its name. ``int8`` needs ``calibration``, training batches of (inputs, targets); with ``validation`` it tells
+        the error before and after.
+        """
+        given = inputs is not None
+        origin = "inputs that were given" if given else "the example inputs of the run"
+        samples = Samples(
+            inputs if given else self.example_inputs,
+            origin,
+            calibration=None if calibration is None else lambda: (batch[0] for batch in calibration),
+            held_out=None if validation is None else lambda: validation,
+        )
+        return export_network(self._network(), samples, out, format=format, int8=int8, batch=batch)
+
+    def _network(self) -> PrunedNetwork:
+        facts = self.config.model
+        shape = tuple(facts.input_shape) if facts.input_shape else None
+        return PrunedNetwork(self.model, self.plan, facts.name, facts.classes, shape, self.summary, self.config.data)
+
 
 def prune(
     model: nn.Module,
-    train_loader: Iterable[Batch],
+    train_loader: Iterable[LabelledBatch],
     *,
     example_inputs: Any,
-    val_loader: Iterable[Batch] | None = None,
-    test_loader: Iterable[Batch] | None = None,
+    val_loader: Iterable[LabelledBatch] | None = None,
+    test_loader: Iterable[LabelledBatch] | None = None,
     method: str | None = None,
     price: Price | None = None,
     macs_ratio: float | None = None,
@@ -105,4 +144,4 @@ def prune(
         runner.console.print(cost_line(summary), markup=False, highlight=False, soft_wrap=True)
     if summary.get("verdict", {}).get("level") == "bad":
         warnings.warn(f"the verdict on this run is bad: {summary['verdict']['text']}", stacklevel=2)
-    return Result(model, runner.pruner.plan, summary, runner.journal.events, runner.settings)
+    return Result(model, runner.pruner.plan, summary, runner.journal.events, runner.settings, example_inputs)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rbprune import data, models
 from rbprune.errors import ConfigError
 from rbprune.runs.folder import RunFolder
-from rbprune.settings.sections import Settings
+from rbprune.settings.sections import DataSettings, Settings
 from rbprune.train.runner import Runner
 from rbprune.train.state import RunData
 from rbprune.train.stream import SourceStream
@@ -21,7 +21,11 @@ EVALUATION_BATCH = 250
 
 def load_data(settings: Settings) -> data.Data:
     """Load the data that the settings name."""
-    d = settings.data
+    return load_settings_data(settings.data)
+
+
+def load_settings_data(d: DataSettings) -> data.Data:
+    """Load the data that a section of settings names."""
     return data.load(
         d.name,
         d.path,
