@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rbprune.export.samples import Samples
 from rbprune.export.write import Exported, export_network
 from rbprune.graph import Plan
 from rbprune.logging.console import cost_line
+from rbprune.measure.run_latency import make_timer
 from rbprune.methods import Price
 from rbprune.pruner import Loss
 from rbprune.runs.folder import RunFolder
@@ -139,6 +141,9 @@ def prune(
     test = val if test_loader is None else LoaderStream(test_loader, name="test_loader")
     data = RunData(train=lambda batch_size: train, val=val, test=test)
     runner = Runner(settings, model, example_inputs, data, loss_fn, console=console)
+    if settings.runtime.time:
+        dense = copy.deepcopy(model)
+        runner.timer = make_timer(lambda: dense, example_inputs)
     summary = runner.run()
     if runner.engine.main:
         runner.console.print(cost_line(summary), markup=False, highlight=False, soft_wrap=True)

@@ -74,7 +74,8 @@ def test_a_mistake_is_one_message_and_a_code(words: tuple[str, ...], message: st
     refused(words, message)
 
 
-def test_time_on_several_backends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_on_several_backends(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     quick = ("--keep", "5-10-76", "--batch", "1", "--rounds", "1", "--device", "cpu", "--threads", "1")
     assert run("time", "lenet5", *quick, "--backend", "eager,onnxruntime", "--int8", "--json") == 0
     result = json.loads(capsys.readouterr().out)

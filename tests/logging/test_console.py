@@ -103,3 +103,12 @@ def test_the_cost_is_one_plain_line() -> None:
         "; with the earlier cuts 4.34x fewer MACs and 7.50x fewer parameters than the original network"
     )
     assert "cost: 12.2 dense epochs" in printed(spent)
+
+
+def test_a_measured_latency_is_a_row_beside_the_costs() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    summary_table({"measured_latency": {"batch": 1, "dense_ms": 4.5, "pruned_ms": 1.5, "ratio": 3.0}}, console)
+    rows = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [row.split() for row in rows if "latency" in row] == [
+        ["latency,", "batch", "1", "4.5", "ms", "1.5", "ms", "3.00x"]
+    ]

@@ -10,6 +10,7 @@ import torch
 from rbprune.errors import ConfigError
 from rbprune.runs.build import EVALUATION_BATCH, build_model, load_data, make_run_data, make_runner
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
 from tests.runs.quick import QUICK, SMALL, quiet
 
@@ -45,3 +46,17 @@ def test_without_weights_and_training_there_is_nothing_to_prune(tmp_path: Path) 
     config = load_recipe("demo", QUICK).model_copy(update={"pretrain": None})
     with pytest.raises(ConfigError, match=r"set model.weights=FILE or give a \[pretrain\] section"):
         make_runner(config, RunFolder(tmp_path), quiet(), [])
+
+
+def test_the_latency_is_measured_at_the_end_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rbprune.measure.latency.WARM_UP_SECONDS", 0.01)
+    short = ("pretrain.epochs=0.2", "prune.epochs=0", "finetune.epochs=0", "prune.method=uniform", "prune.macs_ratio=2")
+    summary = start(load_recipe("demo", [*QUICK, *short, "runtime.time=true"]), tmp_path / "timed", console=quiet())
+    timed = summary["measured_latency"]
+    assert (timed["batch"], timed["dense_ms"] > 0, timed["pruned_ms"] > 0) == (1, True, True)
+    assert "Latency, batch 1" in (tmp_path / "timed" / "report.html").read_text()
+    summary = start(load_recipe("demo", [*QUICK, *short]), tmp_path / "plain", console=quiet())
+    assert "measured_latency" not in summary
+    assert "Latency" not in (tmp_path / "plain" / "report.html").read_text()

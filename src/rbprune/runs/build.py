@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rbprune import data, models
 from rbprune.errors import ConfigError
+from rbprune.measure.run_latency import make_timer
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.sections import DataSettings, Settings
 from rbprune.train.runner import Runner
@@ -77,4 +78,7 @@ def make_runner(settings: Settings, run: RunFolder, console: Console | None, com
     settings = _with_facts(settings, source)
     model, example = build_model(settings)
     data = make_run_data(source, settings.seed)
-    return Runner(settings, model, example, data, F.cross_entropy, files=run, console=console, command=command)
+    runner = Runner(settings, model, example, data, F.cross_entropy, files=run, console=console, command=command)
+    if settings.runtime.time:
+        runner.timer = make_timer(lambda: models.build(settings.model.name, classes=settings.model.classes), example)
+    return runner

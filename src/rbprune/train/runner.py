@@ -26,7 +26,7 @@ from rbprune.train.phase import Phase, PhaseRun, plan_phases
 from rbprune.train.precision import start_engine
 from rbprune.train.saving import restore_checkpoint, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
-from rbprune.train.state import RunData, RunFiles, RunState
+from rbprune.train.state import RunData, RunFiles, RunState, Timer
 from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Interrupted, Signals
@@ -87,6 +87,8 @@ class Runner:
         self.journal = Journal(self.console, silent=True)
         self.current: PhaseRun | None = None
         """The phase in progress."""
+        self.timer: Timer | None = None
+        """Measures the latency at the end."""
         self._resumed: tuple[Checkpoint, str, list[str]] | None = None
         self._saved = self._clock = time.monotonic()
         self._shown = 0.0
@@ -167,7 +169,7 @@ class Runner:
         self.journal.epoch(
             current.record(self.state.metric, val_error=self.state.val_error, dense_epochs=self.account.total())
         )
-        self._tell_skipped()
+        self.data.tell_skipped(self.journal.warn)
 
     def _show(self, loss: Tensor) -> None:
         """Move the progress bar; its number is read from the device a few times a second, not in every step."""
@@ -213,11 +215,11 @@ class Runner:
         if self.data.test is not None:
             score = self._evaluate(self.data.test)
             state.error_before, state.top5_before = score.value, score.top5
-            self._tell_skipped()
+            self.data.tell_skipped(self.journal.warn)
         self.measure_dense()
         state.started = True
         self.journal.dense(state.error_before, state.dense_loss, state.explained, self.settings.prune.price)
-        self._tell_skipped()
+        self.data.tell_skipped(self.journal.warn)
 
     def measure_dense(self) -> None:
         """Let the pruner look at the dense network, or at what is known of it."""
@@ -241,12 +243,7 @@ class Runner:
         )
         record = replace(record, correction=correction, dense_loss=self.state.dense_loss)
         self.journal.stage(record, result, self.graph, self.dense)
-        self._tell_skipped()
-
-    def _tell_skipped(self) -> None:
-        message = None if self.data.skipped is None else self.data.skipped.tell()
-        if message is not None:
-            self.journal.warn(message)
+        self.data.tell_skipped(self.journal.warn)
 
     def _validate(self) -> float | None:
         return None if self.data.val is None else self._evaluate(self.data.val).value
@@ -291,10 +288,12 @@ class Runner:
         self.engine.place(self.model)  # a run that stopped after its last phase comes straight here
         test = self.data.test or self.data.val
         score = None if test is None else self._evaluate(test)
-        self._tell_skipped()
+        self.data.tell_skipped(self.journal.warn)
         self._elapsed()
         summary = summarise(
             self.settings, self.state, self.pruner, dataset_size=self.dataset_size, dense=self.dense, score=score
         )
+        if self.timer is not None and self.engine.main:
+            summary["measured_latency"] = self.timer(self.model, self.journal.warn)
         self.journal.done(summary, self.graph)
         return summary

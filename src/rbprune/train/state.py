@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from torch import nn
 
 from rbprune.data.source import Skipped
 from rbprune.train.phase import Kind
@@ -21,6 +23,17 @@ class RunData:
     test: Stream | None = None
     skipped: Skipped | None = None
     """Corrupt examples that were left out and not yet told."""
+
+    def tell_skipped(self, warn: Callable[[str], None]) -> None:
+        """Warn of corrupt examples that were left out since the last time."""
+        message = None if self.skipped is None else self.skipped.tell()
+        if message is not None:
+            warn(message)
+
+
+Timer = Callable[[nn.Module, Callable[[str], None]], dict[str, Any] | None]
+"""Takes the pruned network and a function that warns; gives what ``summary.json`` says of its measured latency, or None
+where it could not be measured."""
 
 
 class RunFiles(Protocol):
