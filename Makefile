@@ -37,7 +37,7 @@ slow: setup ## the tests that take minutes or need real data
 	$(BIN)/pytest -m slow
 
 bench: setup ## measure: training beside a plain loop, what noise costs, the channel graph
-	@set -e; for name in step graph throughput precision; do \
+	@set -e; for name in step graph throughput precision export; do \
 	  echo "benchmarks/$$name.py"; $(BIN)/python "benchmarks/$$name.py"; done
 
 format: setup ## format, and repair what can be repaired

@@ -4,7 +4,8 @@
 
 Weights are random (pruned by the method ``uniform``, nothing is trained), so int8 is judged by its outputs and not by
 an error. Each line is a row: the difference from PyTorch relative to the largest output, the size of the file and
-milliseconds for one example, all files of a network and its dense and pruned PyTorch versions in turns.
+milliseconds of CPU time for one example (which with one thread is the latency of an idle machine), all files of a
+network and its dense and pruned PyTorch versions in turns.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def rows(name: str, rounds: int, place: Path) -> None:
         if format != "safetensors":
             run = open_file(format, found.file, _signature(found.file.parent), eager["pruned"])
             calls[label] = lambda run=run: run(one)
-    timed = {t.network: t for t in timings_of(1, times_of(calls, rounds, lambda: None, time.perf_counter))}
+    timed = {t.network: t for t in timings_of(1, times_of(calls, rounds, lambda: None, time.process_time))}
     for key in ("PyTorch dense", "PyTorch pruned"):
         print(f"| {name} | {key} | | | {timed[key].ms.median:.3g} | {timed[key].ratio.median:.2f}x | |", flush=True)
     for label, (found, seconds) in told.items():
