@@ -31,9 +31,9 @@ def export(
     input: Input = None,
     json: Json = False,
 ) -> None:
-    """Write a pruned network as a file for another runtime, checked against PyTorch before it appears.
+    """Write a pruned network as ONNX, pt2, OpenVINO or safetensors, checked against PyTorch.
 
-    The check takes validation images of the run's data where they can be loaded, and random numbers otherwise.
+    The file appears only after it has passed. The check takes validation images of the run's data where they can be loaded, and random numbers otherwise.
 
     Parameters
     ----------
