@@ -33,7 +33,8 @@ def export(
 ) -> None:
     """Write a pruned network as ONNX, pt2, OpenVINO or safetensors, checked against PyTorch.
 
-    The file appears only after it has passed. The check takes validation images of the run's data where they can be loaded, and random numbers otherwise.
+    The file appears only after it has passed. The check takes validation images of the run's data where they can be
+    loaded, and random numbers otherwise.
 
     Parameters
     ----------
