@@ -40,7 +40,7 @@ torture: setup ## kill 50 runs at random moments and 20 at named ones, damage fi
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m torture -s tests/torture
 
 bench: setup ## measure: training beside a plain loop, what noise costs, the channel graph
-	@set -e; for name in step graph throughput precision; do \
+	@set -e; for name in step graph throughput precision export; do \
 	  echo "benchmarks/$$name.py"; $(BIN)/python "benchmarks/$$name.py"; done
 
 format: setup ## format, and repair what can be repaired

@@ -14,9 +14,14 @@ from rich.console import Console
 from torch import nn
 
 from rbprune.errors import ConfigError, OutOfReachError
+from rbprune.export.network import PrunedNetwork
+from rbprune.export.program import Batch
+from rbprune.export.samples import Samples
+from rbprune.export.write import Exported, export_network
 from rbprune.graph import Plan
 from rbprune.graph.cost import MACS, find_cost
 from rbprune.logging.console import cost_line
+from rbprune.measure.run_latency import make_timer
 from rbprune.methods import Price
 from rbprune.pruner import Loss
 from rbprune.runs.folder import RunFolder
@@ -28,7 +33,8 @@ from rbprune.settings.recipe import build_settings, merge
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.train.state import RunData
-from rbprune.train.stream import Batch, LoaderStream
+from rbprune.train.stream import Batch as LabelledBatch
+from rbprune.train.stream import LoaderStream
 from rbprune.utils.processes import is_main
 
 
@@ -44,6 +50,8 @@ class Result:
     config: Settings
     mistakes: tuple[dict[str, Any] | None, dict[str, Any] | None] = field(default=(None, None), repr=False)
     """Which validation examples the network got wrong before and after, where they are known."""
+    example_inputs: Any = None
+    """What one call of the model takes."""
 
     def save(self, folder: str | Path) -> Path:
         """Write a run folder: weights, plan, settings, events, summary and report."""
@@ -56,14 +64,46 @@ class Result:
         run.finish(self.summary)
         return run.path
 
+    def export(
+        self,
+        out: str | Path,
+        *,
+        format: str = "onnx",
+        int8: bool = False,
+        batch: Batch = "dynamic",
+        inputs: Any = None,
+        calibration: Iterable[LabelledBatch] | None = None,
+        validation: Iterable[LabelledBatch] | None = None,
+    ) -> Exported:
+        """Write the pruned model for another runtime: to a folder for the Hugging Face hub, or to a file alone.
+
+        The file is checked on ``inputs`` (the example inputs of the run by default) against the model before it gets
+        its name. ``int8`` needs ``calibration``, training batches of (inputs, targets); with ``validation`` it tells
+        the error before and after.
+        """
+        given = inputs is not None
+        origin = "inputs that were given" if given else "the example inputs of the run"
+        samples = Samples(
+            inputs if given else self.example_inputs,
+            origin,
+            calibration=None if calibration is None else lambda: (batch[0] for batch in calibration),
+            held_out=None if validation is None else lambda: validation,
+        )
+        return export_network(self._network(), samples, out, format=format, int8=int8, batch=batch)
+
+    def _network(self) -> PrunedNetwork:
+        facts = self.config.model
+        shape = tuple(facts.input_shape) if facts.input_shape else None
+        return PrunedNetwork(self.model, self.plan, facts.name, facts.classes, shape, self.summary, self.config.data)
+
 
 def prune(
     model: nn.Module,
-    train_loader: Iterable[Batch],
+    train_loader: Iterable[LabelledBatch],
     *,
     example_inputs: Any,
-    val_loader: Iterable[Batch] | None = None,
-    test_loader: Iterable[Batch] | None = None,
+    val_loader: Iterable[LabelledBatch] | None = None,
+    test_loader: Iterable[LabelledBatch] | None = None,
     method: str | None = None,
     price: Price | None = None,
     macs_ratio: float | None = None,
@@ -131,7 +171,7 @@ class FrontierResult(Frontier):
 
 def frontier(
     model: nn.Module,
-    train_loader: Iterable[Batch],
+    train_loader: Iterable[LabelledBatch],
     *,
     example_inputs: Any,
     to: float,
@@ -212,9 +252,12 @@ def _run(
 ) -> Result:
     """One run on the model itself."""
     runner = Runner(settings, model, example_inputs, data, loss_fn, console=console)
+    if settings.runtime.time:
+        dense = copy.deepcopy(model)
+        runner.timer = make_timer(lambda: dense, example_inputs)
     summary = runner.run()
     mistakes = (runner.state.mistakes_before, runner.state.mistakes)
-    return Result(model, runner.pruner.plan, summary, runner.journal.events, runner.settings, mistakes)
+    return Result(model, runner.pruner.plan, summary, runner.journal.events, runner.settings, mistakes, example_inputs)
 
 
 def _search(
@@ -223,4 +266,4 @@ def _search(
     """As many runs as ``prune.max_error_rise`` takes, on copies of the model, which then becomes what they found."""
     shown = console or Console(stderr=True)
     found = prune_within_error(settings, model, example_inputs, data, loss_fn, shown)
-    return Result(model, found.plan, found.summary, found.events, settings, found.mistakes)
+    return Result(model, found.plan, found.summary, found.events, settings, found.mistakes, example_inputs)

@@ -72,6 +72,10 @@ class FailedRunsError(RbpruneError):
     """Some runs of several failed; the others are whole."""
 
 
+class ExportError(RbpruneError):
+    """A network cannot be written in a format, or the file does not compute what the network computes."""
+
+
 class LoopError(RbpruneError):
     """A training loop left out a call that a stage depends on."""
 

@@ -66,7 +66,25 @@ def test_time_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (("time", "lenet5", "--batch", "1;2"), "batch sizes such as 1,32; this is '1;2'"),
         (("time", "lenet5", "--batch", "0"), "numbers from 1 on"),
         (("time", "lenet5", "--device", "tpu"), "unknown device 'tpu'"),
+        (("time", "lenet5", "--backend", "tvm", "--device", "cpu"), "unknown backend 'tvm'"),
+        (("time", "lenet5", "--int8", "--device", "cpu"), "int8 is for the backends onnxruntime and openvino"),
     ],
 )
 def test_a_mistake_is_one_message_and_a_code(words: tuple[str, ...], message: str, refused: Refused) -> None:
     refused(words, message)
+
+
+def test_time_on_several_backends(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    quick = ("--keep", "5-10-76", "--batch", "1", "--rounds", "1", "--device", "cpu", "--threads", "1")
+    assert run("time", "lenet5", *quick, "--backend", "eager,onnxruntime", "--int8", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [(t["backend"], t["int8"], t["network"]) for t in result["timings"]] == [
+        (backend, int8, network)
+        for backend, int8 in (("eager", False), ("onnxruntime", False), ("onnxruntime", True))
+        for network in ("dense", "pruned")
+    ]
+    assert run("time", "lenet5", *quick, "--backend", "openvino") == 0
+    text = capsys.readouterr().out
+    assert "peak MB" in text
+    assert re.search(r"openvino +1 +[\d.]+ +[\d.]+ +[\d.]+x +1.74 -> 0.0\d+ ", text)

@@ -111,3 +111,12 @@ def test_removed_branches_are_named_in_the_line_of_a_stage_and_in_the_summary() 
     console = Console(file=io.StringIO(), width=120)
     summary_table({"removed_blocks": ["layer2.1"], "channels": {"layer2.1.conv1": [16, 0]}}, console)
     assert "layer2.1: whole branch gone" in console.file.getvalue()
+
+
+def test_a_measured_latency_is_a_row_beside_the_costs() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    summary_table({"measured_latency": {"batch": 1, "dense_ms": 4.5, "pruned_ms": 1.5, "ratio": 3.0}}, console)
+    rows = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [row.split() for row in rows if "latency" in row] == [
+        ["latency,", "batch", "1", "4.5", "ms", "1.5", "ms", "3.00x"]
+    ]

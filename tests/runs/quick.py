@@ -27,6 +27,7 @@ SMALL = (
     "finetune.batch_size=16",
     "runtime.threads=1",
     "runtime.recalibrate=3",
+    "runtime.time=false",
 )
 """Settings for the recipe ``demo``: ten steps an epoch, each on few examples."""
 QUICK = (

@@ -72,3 +72,17 @@ def test_a_pruned_network_is_built_from_its_plan_and_a_run_goes_on_from_it(whole
 def test_a_plan_that_cannot_be_used_is_refused(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_model(load_recipe("demo", [*settings, "model.input_shape=[1, 28, 28]"]))
+
+
+def test_the_latency_is_measured_at_the_end_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rbprune.measure.latency.WARM_UP_SECONDS", 0.01)
+    short = ("pretrain.epochs=0.2", "prune.epochs=0", "finetune.epochs=0", "prune.method=uniform", "prune.macs_ratio=2")
+    summary = start(load_recipe("demo", [*QUICK, *short, "runtime.time=true"]), tmp_path / "timed", console=quiet())
+    timed = summary["measured_latency"]
+    assert (timed["batch"], timed["dense_ms"] > 0, timed["pruned_ms"] > 0) == (1, True, True)
+    assert "Latency, batch 1" in (tmp_path / "timed" / "report.html").read_text()
+    summary = start(load_recipe("demo", [*QUICK, *short]), tmp_path / "plain", console=quiet())
+    assert "measured_latency" not in summary
+    assert "Latency" not in (tmp_path / "plain" / "report.html").read_text()

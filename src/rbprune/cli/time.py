@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -14,10 +15,11 @@ from rbprune import models
 from rbprune.cli.count import Keep
 from rbprune.cli.options import Input, Json, Trust, example, sizes
 from rbprune.errors import ConfigError
+from rbprune.export.backends import BackendLatency, BackendTiming, backend_latency
 from rbprune.graph import trace
 from rbprune.measure.latency import Clock, Latency, Spread, latency
 from rbprune.runs.pair import Pair, kept_pair, run_pair
-from rbprune.utils.numbers import decimal
+from rbprune.utils.numbers import DASH, decimal
 
 DENSE, PRUNED = "dense", "pruned"
 
@@ -34,6 +36,10 @@ def time(
     device: Annotated[str, Parameter(help="auto, cpu, cuda or mps")] = "auto",
     threads: Annotated[int | None, Parameter(help="of the CPU; by default as many as torch uses")] = None,
     channels_last: Annotated[bool, Parameter(negative=(), help="channels-last memory layout")] = False,
+    backend: Annotated[
+        str, Parameter(help="eager, compile, onnxruntime, openvino; several separated by commas")
+    ] = "eager",
+    int8: Annotated[bool, Parameter(negative=(), help="also quantised to int8: onnxruntime, openvino")] = False,
     clock: Annotated[Clock, Parameter(help="wall, or cpu: CPU time of this process, for a machine in use")] = "wall",
     input: Input = None,
     trust: Trust = False,
@@ -42,7 +48,8 @@ def time(
     """Time a network against its pruned self, in turns in one run: milliseconds, and their ratio.
 
     The pruned one is the same network cut to --keep widths, or that of a run folder; with neither, only the dense
-    network is timed. Medians over the rounds, with quartiles in brackets.
+    network is timed. Medians over the rounds, with quartiles in brackets. With --backend or --int8 the table has a row
+    for each backend, and the size of its file and its peak memory.
 
     Parameters
     ----------
@@ -59,21 +66,20 @@ def time(
         x = example(model, dense, input)
         trace(dense, x)  # which explains an input that does not fit
         networks, shape = {DENSE: dense}, tuple(x.shape[1:])
-    result = latency(
-        networks,
-        shape,
-        batches=_batches(batch),
-        device=device,
-        rounds=rounds,
-        channels_last=channels_last,
-        threads=threads,
-        clock=clock,
-    )
-    macs_ratio = None if pair is None else pair.macs_ratio
+    options: dict[str, Any] = {"batches": _batches(batch), "device": device, "rounds": rounds}
+    options |= {"channels_last": channels_last, "threads": threads, "clock": clock}
+    result: Latency | BackendLatency
+    if backend == "eager" and not int8:
+        result = latency(networks, shape, **options)
+    else:
+        result = backend_latency(networks, shape, backends=backend.split(","), int8=int8, **options)
+    macs_ratio, title = None if pair is None else pair.macs_ratio, f"{name}, {'x'.join(map(str, shape))}"
     if json:
         print(dumps({"model": name, "input": list(shape), "macs_ratio": macs_ratio, **result.as_dict()}, indent=2))
+    elif isinstance(result, Latency):
+        _show(title, result, macs_ratio)
     else:
-        _show(f"{name}, {'x'.join(map(str, shape))}", result, macs_ratio)
+        _show_backends(title, result, macs_ratio)
 
 
 def _pair(model: str | None, keep: str | None, run: Path | None, shape: str | None, trust: bool) -> Pair | None:
@@ -117,6 +123,33 @@ def _show(title: str, result: Latency, macs_ratio: float | None) -> None:
     lines.append(f"on {result.machine}{layout}; {result.rounds} rounds, {result.clock} time, medians (quartiles)")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_backends(title: str, result: BackendLatency, macs_ratio: float | None) -> None:
+    headings = ("backend", "batch", "dense ms", "pruned ms", "ratio", "file MB", "peak MB")
+    shown = headings if macs_ratio is not None else tuple(h for h in headings if h not in ("pruned ms", "ratio"))
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in shown:
+        table.add_column(heading, justify="left" if heading == "backend" else "right", no_wrap="MB" not in heading)
+    rows: dict[tuple[str, bool, int], list[BackendTiming]] = {}
+    for timing in result.timings:
+        rows.setdefault((timing.backend, timing.int8, timing.batch), []).append(timing)
+    for (backend, int8, batch), networks in rows.items():
+        times = [f"{each.ms.median:.3g}" for each in networks]
+        speed = [f"{each.ratio.median:.2f}x" for each in networks[1:]]
+        files, peaks = ([_megabytes(getattr(each, f"{key}_bytes")) for each in networks] for key in ("file", "peak"))
+        label = f"{backend}{' int8' if int8 else ''}"
+        table.add_row(label, str(batch), *times, *speed, " -> ".join(files), " -> ".join(peaks))
+    console = Console()
+    console.print(table)
+    lines = [] if macs_ratio is None else [f"MACs: {macs_ratio:.2f}x"]
+    lines.append(f"on {result.machine}; {result.rounds} rounds, {result.clock} time, medians (--json: quartiles)")
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _megabytes(size: int | None) -> str:
+    return DASH if size is None else f"{size / 1e6:.3g}"
 
 
 def _cell(spread: Spread, unit: str = "") -> str:

@@ -113,6 +113,10 @@ def _totals_table(summary: Mapping[str, Any]) -> Table:
     worse = before is not None and after is not None and after > before
     row = (score(before, metric), score(after, metric))
     table.add_row(metric, *row, Text(change, style="yellow" if worse else "green"))
+    timed = as_mapping(summary.get("measured_latency"))
+    if timed:
+        cells = (f"{decimal(timed.get(key))} ms" for key in ("dense_ms", "pruned_ms"))
+        table.add_row(f"latency, batch {as_text(timed.get('batch'))}", *cells, ratio(timed.get("ratio")))
     if as_number(summary.get("top5_after")) is not None:
         table.add_row(
             "top-5 error", score(summary.get("top5_before"), metric), score(summary["top5_after"], metric), ""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.errors import ConfigError, ModelError, first_line
+from rbprune.measure.runtimes import import_onnxruntime
 
 Backend = Literal["eager", "compile", "onnxruntime"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -29,17 +30,6 @@ def check_backend(backend: str, device: torch.device, precision: str, channels_l
                 "compile for that"
             )
         import_onnxruntime()
-
-
-def import_onnxruntime() -> Any:
-    """ONNX Runtime, or how to get it."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ConfigError(
-            "the backend onnxruntime needs ONNX Runtime, which is not installed: pip install 'rbprune[onnx]'"
-        ) from error
-    return onnxruntime
 
 
 def runnable(module: nn.Module, x: Tensor, backend: Backend = "eager", threads: int = 1) -> Callable[[], Any]:

@@ -84,22 +84,21 @@ def latency(
     >>> result.storage_ratio["pruned"], [(t.network, t.batch) for t in result.timings]
     (8.0, [('dense', 1), ('pruned', 1)])
     """
-    _check(networks, shape, batches, rounds, channels_last, threads)
+    check_timing(networks, shape, batches, rounds, channels_last, threads)
     where = find_device(device)
-    if clock not in ("wall", "cpu") or (clock == "cpu" and where.type != "cpu"):
-        raise ConfigError(f"clock is wall, or cpu on the device cpu; this is {clock!r} on {where}")
+    ticks = clock_of(clock, where)
     storage = {name: storage_bytes(module) for name, module in networks.items()}
     first = storage[next(iter(storage))]
     timings: list[Timing] = []
     with ExitStack() as stack:
         stack.enter_context(threads_set(threads))
         for module in networks.values():
-            stack.enter_context(_borrowed(module, where, channels_last))
+            stack.enter_context(borrowed(module, where, channels_last))
         found = machine(where)
         for batch in batches:
             calls = {name: _call(module, batch, shape, where, channels_last) for name, module in networks.items()}
-            times = _times(calls, rounds, synchroniser(where), _clock(clock))
-            timings += _timings(batch, times)
+            times = times_of(calls, rounds, synchroniser(where), ticks)
+            timings += timings_of(batch, times)
     ratios = {name: first / size if size else math.nan for name, size in storage.items()}
     return Latency(timings, storage, ratios, rounds, clock, channels_last, found)
 
@@ -113,7 +112,7 @@ def storage_bytes(module: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in module.state_dict().values())
 
 
-def _check(
+def check_timing(
     networks: Mapping[str, nn.Module],
     shape: Sequence[int],
     batches: Sequence[int],
@@ -121,6 +120,7 @@ def _check(
     channels_last: bool,
     threads: int | None,
 ) -> None:
+    """Refuse what cannot be timed."""
     if not networks:
         raise ConfigError("there is no network to time; give at least one")
     if not batches or min(batches) < 1:
@@ -133,7 +133,10 @@ def _check(
         raise ConfigError(f"channels-last is for examples of three dimensions, such as 3x224x224; got {list(shape)}")
 
 
-def _clock(name: Clock) -> Callable[[], float]:
+def clock_of(name: Clock, device: torch.device) -> Callable[[], float]:
+    """The function that tells the time by a clock; a clock that does not fit the device is refused."""
+    if name not in ("wall", "cpu") or (name == "cpu" and device.type != "cpu"):
+        raise ConfigError(f"clock is wall, or cpu on the device cpu; this is {name!r} on {device}")
     return time.perf_counter if name == "wall" else time.process_time
 
 
@@ -149,7 +152,7 @@ def threads_set(count: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _borrowed(module: nn.Module, device: torch.device, channels_last: bool) -> Iterator[None]:
+def borrowed(module: nn.Module, device: torch.device, channels_last: bool) -> Iterator[None]:
     """The module in evaluation mode on the device; afterwards its very tensors are back in their places."""
     parts = [(part, part.training, dict(part._parameters), dict(part._buffers)) for part in module.modules()]
     tensors = [(parameter, parameter.data, parameter.grad) for parameter in module.parameters()]
@@ -181,7 +184,7 @@ def _call(
 
 
 @torch.inference_mode()
-def _times(
+def times_of(
     calls: Mapping[str, Callable[[], Any]], rounds: int, synchronise: Callable[[], None], clock: Callable[[], float]
 ) -> dict[str, list[float]]:
     """Seconds of each call in each round."""
@@ -207,7 +210,8 @@ def _times(
     return times
 
 
-def _timings(batch: int, times: Mapping[str, list[float]]) -> list[Timing]:
+def timings_of(batch: int, times: Mapping[str, list[float]]) -> list[Timing]:
+    """Medians and quartiles of what ``times_of`` measured, with ratios to the first network."""
     first = times[next(iter(times))]
     found = []
     for name, own in times.items():

@@ -49,6 +49,7 @@ def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0) -> st
             spent=_spent(run),
             error=_error(run),
             verdict=_verdict(run),
+            latency=_latency(run),
             stages=[_stage_row(stage) for stage in run.stages],
             cuts_are_measured=any(as_number(stage.get("measured")) is not None for stage in run.stages),
             charts=run_charts(run),
@@ -72,6 +73,13 @@ def _verdict(run: RunRecord) -> dict[str, str] | None:
     """What the run came to, in words, once it is complete."""
     found = as_mapping(run.summary.get("verdict"))
     return {key: as_text(found.get(key)) for key in ("level", "text")} if found else None
+
+
+def _latency(run: RunRecord) -> dict[str, Any] | None:
+    """The latency that was measured at the end of the run, where it was."""
+    found = as_mapping(run.summary.get("measured_latency"))
+    keys = ("batch", "dense_ms", "pruned_ms", "ratio")
+    return {key: as_number(found.get(key)) for key in keys} | {"batch": as_text(found.get("batch"))} if found else None
 
 
 @cache

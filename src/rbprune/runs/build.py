@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from rbprune import data, models
 from rbprune.errors import ConfigError
 from rbprune.graph import Plan, apply_plan
+from rbprune.measure.run_latency import make_timer
 from rbprune.models.weights import load_weights
 from rbprune.runs.folder import RunFolder
-from rbprune.settings.sections import Settings
+from rbprune.settings.sections import DataSettings, Settings
 from rbprune.train.runner import Runner
 from rbprune.train.state import RunData
 from rbprune.train.stream import SourceStream
@@ -25,7 +26,11 @@ EVALUATION_BATCH = 250
 
 def load_data(settings: Settings) -> data.Data:
     """Load the data that the settings name."""
-    d = settings.data
+    return load_settings_data(settings.data)
+
+
+def load_settings_data(d: DataSettings) -> data.Data:
+    """Load the data that a section of settings names."""
     return data.load(
         d.name,
         d.path,
@@ -100,4 +105,7 @@ def make_runner(settings: Settings, run: RunFolder, console: Console | None, com
     settings = _with_facts(settings, source)
     model, example = build_model(settings)
     data = make_run_data(source, settings.seed)
-    return Runner(settings, model, example, data, F.cross_entropy, files=run, console=console, command=command)
+    runner = Runner(settings, model, example, data, F.cross_entropy, files=run, console=console, command=command)
+    if settings.runtime.time:
+        runner.timer = make_timer(lambda: models.build(settings.model.name, classes=settings.model.classes), example)
+    return runner

@@ -142,6 +142,8 @@ class RuntimeSettings(Section):
     checkpoint_seconds: float = Field(120, gt=0)
     recalibrate: int = Field(50, ge=0)
     """Training batches over which batch-normalisation statistics are taken anew after a cut."""
+    time: bool = False
+    """Whether the latency of the dense and the pruned network is measured at the end."""
 
 
 class Settings(Section):

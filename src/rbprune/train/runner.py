@@ -25,7 +25,7 @@ from rbprune.train.phase import Phase, PhaseRun, plan_phases
 from rbprune.train.precision import start_engine
 from rbprune.train.saving import interrupted, restore_checkpoint, restore_phase, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
-from rbprune.train.state import RunData, RunFiles, RunState, open_journal
+from rbprune.train.state import RunData, RunFiles, RunState, Timer, open_journal
 from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Signals, StoppedWaiting
@@ -87,6 +87,8 @@ class Runner:
         self.journal = Journal(self.console, silent=True)
         self.current: PhaseRun | None = None
         """The phase in progress."""
+        self.timer: Timer | None = None
+        """Measures the latency at the end."""
         self._resumed: tuple[Checkpoint, str, list[str]] | None = None
         self._saved = self._clock = time.monotonic()
         self._shown = 0.0
@@ -292,5 +294,7 @@ class Runner:
         summary = summarise(
             self.settings, self.state, self.pruner, dataset_size=self.dataset_size, dense=self.dense, score=score
         )
+        if self.timer is not None and self.engine.main:
+            summary["measured_latency"] = self.timer(self.model, self.journal.warn)
         self.journal.done(summary, self.graph)
         return summary

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
+from torch import nn
 
 from rbprune.data.source import Skipped
 from rbprune.logging.journal import Journal
@@ -30,6 +31,11 @@ class RunData:
         message = None if self.skipped is None else self.skipped.tell()
         if message is not None:
             tell(message)
+
+
+Timer = Callable[[nn.Module, Callable[[str], None]], dict[str, Any] | None]
+"""Takes the pruned network and a function that warns; gives what ``summary.json`` says of its measured latency, or None
+where it could not be measured."""
 
 
 class RunFiles(Protocol):

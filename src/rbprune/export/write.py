@@ -1,0 +1,157 @@
+"""Exporting: a file is written under a temporary name, checked against the network, and then gets its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rbprune.errors import ConfigError
+from rbprune.export.bundle import Bundle
+from rbprune.export.check import check_file, difference, errors, in_batches, runs_of
+from rbprune.export.formats import (
+    NAMES,
+    Format,
+    check_format,
+    file_name,
+    open_file,
+    parts,
+    write_onnx,
+    write_openvino,
+    write_pt2,
+    write_safetensors,
+)
+from rbprune.export.network import PrunedNetwork
+from rbprune.export.program import Batch, Program, for_export, make_program, on_cpu
+from rbprune.export.quantise import quantise
+from rbprune.export.samples import Samples
+from rbprune.export.signature import Signature, with_batch
+from rbprune.export.staging import publish, staging
+from rbprune.measure.runtimes import import_onnxruntime, import_openvino
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written, and what the check of it found."""
+
+    file: Path
+    format: Format
+    batch: Batch
+    bytes: int
+    difference: float
+    """From the PyTorch network, relative to the largest value of an output."""
+    checked_on: str
+    calibrated_on: int | None = None
+    """Training examples behind the ranges of an int8 file; None for float32."""
+    errors: Mapping[str, Any] | None = None
+    """Of an int8 file: top-1 error in per cent of the PyTorch network (``before``) and of the file (``after``), and the
+    ``data`` it was counted on; None where this is no classification, or no data was given."""
+
+    @property
+    def int8(self) -> bool:
+        """Whether the file is quantised."""
+        return self.calibrated_on is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What ``config.json`` and ``--json`` say of the file."""
+        told: dict[str, Any] = {"format": self.format, "int8": self.int8, "batch": self.batch, "bytes": self.bytes}
+        told |= {"difference": self.difference, "checked_on": self.checked_on}
+        return told | ({"calibrated_on": self.calibrated_on, "errors": self.errors} if self.int8 else {})
+
+
+def export_network(
+    network: PrunedNetwork,
+    samples: Samples,
+    out: str | Path,
+    *,
+    format: str,
+    int8: bool = False,
+    batch: Batch = "dynamic",
+) -> Exported:
+    """Write ``network`` to ``out``: a folder for the Hugging Face hub, or, with the format's suffix, the file alone.
+
+    Nothing appears under its final name before the file has been opened by its own runtime and has computed what the
+    network computes.
+    """
+    chosen, out = check_format(format, int8), Path(out)
+    if batch != "dynamic" and batch < 1:
+        raise ConfigError(f"batch is a number from 1 on, or dynamic; got {batch}")
+    _check_runtimes(chosen, int8)
+    if int8:
+        samples.calibrate()  # which says so where there is nothing to calibrate on
+    alone = out.suffix == Path(NAMES[chosen]).suffix
+    if alone and (taken := [path for path in parts(out) if path.exists()]):
+        raise ConfigError(f"{taken[0]} exists; remove it, or choose another --out")
+    bundle = None if alone else Bundle(out, network)
+    with staging(out.parent if alone else out) as place:
+        staged = place / (out.name if alone else file_name(chosen, int8))
+        exported, signature = _write_and_check(network, samples, staged, chosen, int8, batch)
+        for part in parts(staged):
+            publish(part, (out.parent if alone else out) / part.name)
+    final = out if alone else out / staged.name
+    found = Exported(**{**vars(exported), "file": final})
+    if bundle is not None:
+        bundle.complete(found.file.name, found.as_dict(), signature)
+    return found
+
+
+def _check_runtimes(format: Format, int8: bool) -> None:
+    """Refuse at once what would fail after minutes because a package is missing."""
+    if format == "onnx" or int8:
+        import_onnxruntime()
+    if format == "openvino":
+        import_openvino()
+
+
+def _write_and_check(
+    network: PrunedNetwork, samples: Samples, staged: Path, format: Format, int8: bool, batch: Batch
+) -> tuple[Exported, Signature | None]:
+    what = f"the {'int8 ' if int8 else ''}{format} file"
+    if format == "safetensors":
+        write_safetensors(network.model, staged)
+        model, signature = for_export(network.model), Signature((), ())
+        program = None
+    else:
+        program = make_program(network.model, samples.inputs, batch)
+        model, signature = program.model, program.signature
+        _write(program, format, staged)
+    run = open_file(format, staged, signature, model)
+    worst = check_file(run, model, samples.inputs, batch, what)
+    calibrated, before_after = None, None
+    if int8 and program is not None:
+        del run  # the runtime may hold the file open
+        calibrated = _quantise(program, samples, staged, format)
+        run = open_file(format, staged, signature, model)
+        size = with_batch(on_cpu(samples.inputs), batch) if batch != "dynamic" else on_cpu(samples.inputs)
+        worst = difference(run(size), runs_of(model)(size), what)
+        if samples.held_out is not None:
+            found = errors([runs_of(model), in_batches(run, batch)], samples.held_out())
+            names = {"data": samples.held_out_name}
+            before_after = None if found is None else {"before": found[0], "after": found[1], **names}
+    size_on_disk = sum(part.stat().st_size for part in parts(staged))
+    exported = Exported(staged, format, batch, size_on_disk, worst, samples.origin, calibrated, before_after)
+    return exported, None if program is None else signature
+
+
+def _write(program: Program, format: Format, staged: Path) -> None:
+    if format == "pt2":
+        write_pt2(program, staged)
+    elif format == "onnx":
+        write_onnx(program, staged)
+    else:
+        onnx = staged.with_name("float.onnx")
+        write_onnx(program, onnx)
+        write_openvino(onnx, staged)
+
+
+def _quantise(program: Program, samples: Samples, staged: Path, format: Format) -> int:
+    """Put the int8 network in the place of the float32 one, which has passed its check."""
+    onnx = staged if format == "onnx" else staged.with_name("float.onnx")
+    quantised = staged.with_name("int8.onnx")
+    count = quantise(onnx, quantised, program.signature, program.batch, samples.calibrate())
+    if format == "onnx":
+        quantised.replace(staged)
+    else:
+        write_openvino(quantised, staged)
+    return count

@@ -1,0 +1,39 @@
+"""docs/deployment.md: its commands are run one after the other, and so are its Python blocks on what they wrote."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rbprune import data, models
+from rbprune.runs.finished import load
+from tests.cli.command import run
+from tests.runs.test_pair import run_folder
+from tests.test_examples import ROOT, blocks
+
+PAGE = ROOT / "docs" / "deployment.md"
+
+
+def test_the_page_on_deployment_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rbprune.measure.latency.WARM_UP_SECONDS", 0.01)
+    run_folder(tmp_path / "runs" / "demo", "lenet5", "data.limit=64")
+    lines = [line.split("  #")[0].strip() for block in blocks(PAGE, "bash") for line in block.splitlines()]
+    assert len(lines) == 7
+    for line in lines:
+        assert run(*shlex.split(line)[1:]) == 0, line
+    source = data.load("mnist-subset").test
+    images = next(iter(source.batches(torch.arange(3), 3, seed=0, augment=False)))[0].numpy()
+    wanted = load("runs/demo", models.build("lenet5")).eval()(torch.from_numpy(images)).detach().numpy()
+    found = blocks(PAGE, "python")
+    assert len(found) == 3
+    for block in found:
+        names: dict[str, Any] = {"images": images}
+        exec(compile(block, "deployment.md", "exec"), names)
+        outputs = names["outputs"]
+        outputs = outputs.detach().numpy() if isinstance(outputs, torch.Tensor) else outputs[0]
+        assert abs(outputs - wanted).max() / abs(wanted).max() < (0.2 if "int8" in block else 1e-4)
