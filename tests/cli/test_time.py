@@ -49,6 +49,7 @@ def test_time_explains_an_input_that_does_not_fit(capsys: pytest.CaptureFixture[
     assert "the model's forward fails on the example inputs [(2, 3, 28, 28)] at 'conv1'" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore:.*has no list of checksums")
 def test_time_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = run_folder(tmp_path, "lenet5")
     assert run("time", "--run", str(folder), "--batch", "1", "--rounds", "1", "--device", "cpu", "--json") == 0

@@ -14,6 +14,8 @@ from rbprune.runs.folder import RunFolder
 from rbprune.runs.pair import kept_pair, run_pair
 from rbprune.settings.recipe import load_recipe
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no list of checksums")
+
 
 def run_folder(folder: Path, name: str, *settings: str) -> Path:
     """A run folder of LeNet-5 that lost 15 of its first 20 channels, under a name of the model."""

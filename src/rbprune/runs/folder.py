@@ -230,8 +230,11 @@ class RunFolder:
         write_atomic(self.settings_file, to_toml(settings))
 
     def forget_sums(self) -> None:
-        """Delete the sums of a run that was killed before its summary was written, and goes on."""
-        if self.sums_file.is_file() and not self.has_checkpoint:
+        """Delete the sums of a run that was killed before its summary was written, and goes on.
+
+        Where the network of a finished run is there and only its summary is not, it is not run over.
+        """
+        if self.sums_file.is_file() and self.weights_file.is_file() and not self.has_checkpoint:
             raise DamagedError(
                 f"{self.summary_file} is missing from a finished run; copy it anew, or, to do without this run, delete "
                 f"{self.sums_file} and start it over"
