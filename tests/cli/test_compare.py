@@ -33,11 +33,11 @@ def test_with_several_seeds_each_method_is_told_apart_from_the_first_or_not() ->
 
 def test_a_row_has_its_place_by_the_cost_at_which_the_methods_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     row = MethodResults("rbp", "rbp", [0], {"a": [4, 2]}, ratios(), [9.0], cost=[1.0], seconds=[7.0])
-    assert line(row, row).cells == ("rbp", "2", "2.00", "3.00", "9.00", "", "1.0", "7")
+    assert line(row, row).cells == ("rbp", "2", "2.00", "3.00", "", "9.00", "", "1.0", "7"), "no latency is known"
     assert (line(row, row).ratio, line(row, row, "params").ratio) == (2.0, 3.0)
     monkeypatch.setitem(COSTS, "bytes", CountedCost("bytes", "bytes", lambda layer: 4 * layer.params))
     later = MethodResults("l1", "l1", [0], {"a": [4, 2]}, {**ratios(), "bytes": []}, [9.0], cost=[1.0], seconds=[7.0])
-    assert line(later, row).cells == ("l1", "2", "2.00", "3.00", "", "9.00", "", "1.0", "7")
+    assert line(later, row).cells == ("l1", "2", "2.00", "3.00", "", "", "9.00", "", "1.0", "7")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rbprune.bayes.likelihood import likelihood_of
 from rbprune.errors import ConfigError
-from rbprune.methods.decide_rates import check_options, decide_rates
+from rbprune.methods.decide_rates import decide_rates
 from rbprune.methods.registry import find_method
 from rbprune.methods.settings import ADAM_RATE, FIXED_POINT_STEP, PruningSettings
 
@@ -34,8 +34,8 @@ def test_the_fixed_point_is_taken_where_the_loss_has_a_curvature() -> None:
 
 
 def test_an_unknown_option_is_refused_by_name() -> None:
-    check_options(find_method("dds"), {"gamma": 1.0})
+    find_method("dds").check_options({"gamma": 1.0})
     with pytest.raises(ConfigError, match=r"gama.*did you mean .gamma.*it has: gamma"):
-        check_options(find_method("dds"), {"gama": 1.0})
+        find_method("dds").check_options({"gama": 1.0})
     with pytest.raises(ConfigError, match="it has none"):
-        check_options(find_method("l1"), {"gamma": 1.0})
+        find_method("l1").check_options({"gamma": 1.0})

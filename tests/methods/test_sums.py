@@ -258,13 +258,13 @@ def test_cp_fits_every_reader_of_a_sum_to_the_dense_network() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:every channel of")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name, each in METHODS.items() if each.branches != "only"])
 def test_every_method_takes_sums_and_cuts_what_it_masks(method: str) -> None:
     model = network().train()
     fresh = copy.deepcopy(model)
     images, labels = data(64)
     told = METHODS[method].stage.needs_ratio
-    options: dict[str, Any] = {"macs_ratio": 1.5, "least": 0.3} if told else {"price": Price(nats=60)}
+    options: dict[str, Any] = {"macs_ratio": 3.0, "least": 0.1} if told else {"price": Price(nats=60)}
     pruner = Pruner(model, images[:2], dataset_size=64, method=method, sums=True, downsampling=True, **options)
     names = [name for names in pruner.stages for name in names]
     assert set(SUMS) <= set(names)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rbprune import Pruner, models
 from rbprune.errors import OutOfReachError
-from rbprune.graph.cost import COSTS, Cost
+from rbprune.graph.cost import COSTS, Cost, CountedCost
 from rbprune.models.resnet_cifar import ResNetCifar
 from tests.networks import tiny_cnn
 
@@ -24,6 +24,8 @@ TOLERANCE = 0.01
 PAIRS = 40
 STEPS = 12
 """Training steps of a stage of ``rbp`` and ``ibp``: a few, so that there is something to rank by."""
+COUNTED = [name for name, cost in COSTS.items() if isinstance(cost, CountedCost)]
+"""Costs that need no table of a device."""
 METHODS = ("uniform", "l1", "taylor", "random", "rbp", "ibp")
 
 
@@ -72,7 +74,7 @@ def drawn(number: int) -> tuple[str, str, str, float]:
     network = chance.choice(list(NETWORKS))
     trains = NETWORKS[network][2]
     method = chance.choice([m for m in METHODS if trains or m not in ("rbp", "ibp")])
-    return network, method, chance.choice(list(COSTS)), round(1.2 * (8 / 1.2) ** chance.random(), 3)
+    return network, method, chance.choice(COUNTED), round(1.2 * (8 / 1.2) ** chance.random(), 3)
 
 
 def dearest_channel(pruner: Pruner, cost: Cost) -> float:

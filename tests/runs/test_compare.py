@@ -67,8 +67,8 @@ def test_nothing_finished_is_repeated_and_methods_and_seeds_can_be_added(folder:
 
 def test_an_interrupted_method_goes_on_from_its_folder(folder: Path) -> None:
     run_folder = folder / "seed0" / "uniform"
-    (run_folder / "summary.json").unlink()
-    (run_folder / "model.safetensors").unlink()
+    for name in ("summary.json", "SHA256SUMS", "model.safetensors"):
+        (run_folder / name).unlink()
     found = run(folder, "ibp", "uniform", budget=3.0)
     assert (run_folder / "model.safetensors").is_file()
     assert found.rows[1].failed is None

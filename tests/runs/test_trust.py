@@ -138,6 +138,7 @@ def test_code_inside_the_folder_is_never_its_users(started: Path, mark: Path, ne
     refused(started, mark, "nothing shows")
 
 
+@pytest.mark.filterwarnings("ignore:.*has no list of checksums")
 def test_a_module_is_not_looked_up_in_the_run_folder(
     tmp_path: Path, mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_module_is_not_looked_up_in_the_run_folder(
     assert open_run(".", "lenet5").model_name == "lenet5"
 
 
+@pytest.mark.filterwarnings("ignore:.*has no list of checksums")
 def test_timing_a_folder_runs_its_code_only_on_a_word(
     tmp_path: Path, net: str, mark: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

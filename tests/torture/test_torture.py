@@ -41,7 +41,7 @@ def corrupt(count: int, whole: Path, folder: Path) -> CorruptionFigures:
     figures, chance = CorruptionFigures(), random.Random(count)
     finished, stopped = Path(shutil.copytree(whole, folder / "finished")), folder / "stopped"
     files = sorted(path for path in finished.rglob("*") if path.is_file())
-    assert len(files) == 8, files
+    assert len(files) == 9, files
     torture_by_corruptions(count // 2, files, lambda: said_of_finished(finished), chance, figures)
     with pytest.MonkeyPatch.context() as patched:
         stop_after(55, load_recipe("demo", QUICK), stopped, patched)

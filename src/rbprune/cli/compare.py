@@ -112,7 +112,7 @@ def line(row: MethodResults, first: MethodResults, cost: str = MACS.name) -> Com
     cells = (
         row.label,
         left,
-        *(mean_and_spread(row.ratios[name]) if row.ratios[name] else "" for name in COSTS),
+        *(mean_and_spread(row.ratios[name]) if row.ratios.get(name) else "" for name in COSTS),
         mean_and_spread(row.error),
         "{:+.2f} +- {:.2f}".format(*behind) if behind else "",
         f"{statistics.mean(row.cost):.1f}",

@@ -15,6 +15,8 @@ from rbprune.graph.cost import amount
 from rbprune.methods.rounding import allowed_widths, keep_lowest, round_site
 from rbprune.methods.settings import Target
 
+WORTHLESS = 1e-3
+"""A channel whose value is as near to the highest of all, as a part of their range, is not given back: it is dead."""
 NEARLY = 0.995
 """A network that has this part of its target left is not given any channels back."""
 
@@ -59,6 +61,7 @@ class _Ranking:
         self.flat = torch.cat(list(self.values.values()))
         ranked = self.flat.masked_fill(spared, -torch.inf).argsort(descending=True, stable=True)
         self.ranked = ranked[: int((~spared).sum())]
+        self.dead = float(self.flat.max() - WORTHLESS * (self.flat.max() - self.flat.min()))
 
     def fewest(self, name: str) -> int:
         """How many channels a site keeps at least; a branch may go whole."""
@@ -130,7 +133,8 @@ class _Ranking:
         if wider is None:
             return None
         places = gone.nonzero().flatten()
-        return places[self.values[name][places].argsort(stable=True)[: wider - kept]]
+        first = places[self.values[name][places].argsort(stable=True)[: wider - kept]]
+        return first if bool((self.values[name][first] < self.dead).any()) else None
 
 
 def equal_shares(graph: ChannelGraph, names: list[str], target: Target, least: float) -> dict[str, float]:

@@ -51,8 +51,8 @@ class ComparisonRow:
 def comparison_columns() -> tuple[str, ...]:
     """The columns of the table: each cost of ``COSTS`` has one, for how many times less the pruned network has of it.
 
-    >>> comparison_columns()[2:5]
-    ('MACs', 'parameters', 'error %')
+    >>> comparison_columns()[2:6]
+    ('MACs', 'parameters', 'microseconds', 'error %')
     """
     costs = (cost.label for cost in COSTS.values())
     return ("method", "channels left, first seed", *costs, "error %", PAIRED, "cost", "seconds")
