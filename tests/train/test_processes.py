@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from rbprune.settings.recipe import load_recipe
 from tests.runs.quick import SMALL, overrides
+from tests.train.launch import TORCHRUN, Ended, execute
 
 QUICK = (
     *SMALL,
@@ -102,31 +98,6 @@ for name in names:
 """Goes on with the run that was stopped, then makes the others, and notes what every process came to."""
 
 
-class Ended(NamedTuple):
-    """A command that is over: the folder where it worked, its exit code, what it printed."""
-
-    folder: Path
-    code: int
-    text: str
-
-
-def execute(folder: Path, *command: str) -> Ended:
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
-    try:
-        text, _ = process.communicate(timeout=240)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    return Ended(folder, process.returncode, text)
-
-
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("processes")
@@ -142,10 +113,9 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 def trained(stopped: Ended) -> Ended:
     folder = stopped.folder
     (folder / "each.py").write_text(EACH)
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     return execute(
         folder,
-        *torchrun,
+        *TORCHRUN,
         str(folder / "each.py"),
         str(folder),
         ",".join(RUNS),

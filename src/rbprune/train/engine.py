@@ -138,6 +138,17 @@ class Engine:
         return tree_map_only(Tensor, move, batch)
 
 
+class Together(nn.Module):
+    """A model and what a method trains beside it as one module, so that several processes agree on all gradients."""
+
+    def __init__(self, model: nn.Module, method: nn.Module) -> None:
+        super().__init__()
+        self.model, self.method = model, method
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model(*args, **kwargs)
+
+
 def _processes(settings: RuntimeSettings) -> tuple[int, int]:
     """How many on each machine, and on how many machines: torchrun says both, else the settings say the first."""
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", 1))

@@ -62,6 +62,20 @@ def filled(batches: Iterable[Batch]) -> Iterator[Batch]:
     return (batch for batch in batches if rows(batch[1]) != 0)
 
 
+def own_batches(stream: Stream, rank: int, world: int) -> Iterator[tuple[int, Batch]]:
+    """The batches of a stream that a process evaluates, one of every ``world``, with their numbers; of a source of ours
+    it reads no others."""
+    if world > 1 and isinstance(stream, SourceStream) and not stream.train:
+        size, whole = stream.batch_size, torch.arange(stream.size)
+        numbers = range(rank, stream.steps, world)
+        order = torch.cat([whole[:0], *(whole[number * size : (number + 1) * size] for number in numbers)])
+        read = awaited(stream.source.batches(order, size, seed=mix(stream.seed, 0), augment=False))
+        batches: Iterator[tuple[int, Batch]] = zip(numbers, read, strict=True)
+    else:
+        batches = ((number, batch) for number, batch in enumerate(stream.epoch(0)) if number % world == rank)
+    return ((number, batch) for number, batch in batches if rows(batch[1]) != 0)
+
+
 def count_examples(inputs: Any, targets: Any) -> int | None:
     """The examples of a batch: the rows of its targets or, where they are no tensor with rows, of its first input.
 

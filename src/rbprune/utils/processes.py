@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import os
+from typing import Any, NamedTuple, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor, nn
+
+Kind = TypeVar("Kind")
+
+
+class BatchShare(NamedTuple):
+    """What the examples of this process count among those of all processes in one training step."""
+
+    examples: int
+    """How many of them count: none where a repeated example stands in for want of another one."""
+    weight: Tensor
+    """The mean over the processes of their weighted means is the mean over the whole batch."""
 
 
 def world() -> int:
@@ -37,6 +49,32 @@ def mean(value: Tensor) -> Tensor:
         dist.all_reduce(value)
         value = value / world()
     return value
+
+
+def total(value: Tensor) -> Tensor:
+    """The sum over all processes, the same bits in each of them.
+
+    >>> import torch
+    >>> total(torch.tensor([2.0]))
+    tensor([2.])
+    """
+    if world() > 1:
+        value = value.clone()
+        dist.all_reduce(value)
+    return value
+
+
+def gathered(value: Kind) -> list[Kind]:
+    """What all processes give, in their order; it is sent from process to process, never read from a file.
+
+    >>> gathered(3)
+    [3]
+    """
+    if world() == 1:
+        return [value]
+    found: list[Any] = [None] * world()
+    dist.all_gather_object(found, value)
+    return found
 
 
 def share_buffers(module: nn.Module) -> None:
