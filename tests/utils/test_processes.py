@@ -16,6 +16,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
     monkeypatch.setattr(dist, "all_reduce", lambda value: value.add_(10))
 
     def broadcast(value: Tensor, source: int) -> None:
@@ -28,7 +29,8 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_alone_a_process_is_the_main_one_and_its_own_mean() -> None:
     value = torch.tensor([2.0, 3.0])
     assert (processes.world(), processes.is_main()) == (1, True)
-    assert processes.mean(value) is value
+    assert processes.mean(value) is value and processes.total(value) is value
+    assert processes.gathered("mine") == ["mine"]
     norm = nn.BatchNorm1d(2)
     processes.share_buffers(norm)
     assert norm.running_var is not None and norm.running_var.tolist() == [1, 1]
@@ -42,7 +44,10 @@ def test_where_torch_has_no_processes_at_all_there_is_one(monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("pair")
 def test_the_mean_is_over_all_and_only_the_first_is_the_main_one() -> None:
     assert (processes.world(), processes.is_main()) == (2, False)
-    assert processes.mean(torch.tensor([2.0, 4.0])).tolist() == [6.0, 7.0]
+    value = torch.tensor([2.0, 4.0])
+    assert processes.mean(value).tolist() == [6.0, 7.0]
+    assert processes.total(value).tolist() == [12.0, 14.0]
+    assert value.tolist() == [2.0, 4.0], "what was given stays as it is"
 
 
 @pytest.mark.usefixtures("pair")

@@ -144,6 +144,8 @@ class RateStage(GateStage):
             estimate.update(slope, self.context.dataset_size, self.share)
         noise.note_curvature()
         if isinstance(self.likelihood, Location):
+            if not self.likelihood.is_measured:
+                self.likelihood.sums = processes.mean(self.likelihood.sums)
             self.factors.loss_per_nat = self.likelihood.loss_per_nat(outputs)
         if search is not None:
             later = self._of_whole_loss(search.curvature)

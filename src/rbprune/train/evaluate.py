@@ -92,9 +92,9 @@ def evaluate(engine: Engine, model: nn.Module, stream: Stream, loss_fn: Loss) ->
         except RbpruneError as error:
             failed = error
     everything = gathered((found, failed))
-    for _, error in everything:
-        if error is not None:
-            raise error
+    for _, fault in everything:
+        if fault is not None:
+            raise fault
     return _together(sorted((batch for part, _ in everything for batch in part), key=lambda batch: batch.number))
 
 

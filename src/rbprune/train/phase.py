@@ -108,7 +108,9 @@ class PhaseRun:
             self.optimizers += [] if own is None else [own]
             self.settling = Settling.of(stage, phase.optim.settle, max(FEWEST, stream.steps // _LOOKS))
         self.ending = None if stage is None else StageEnding(stage, self.settling, self.steps)
-        module = model if stage is None or stage.module is None else Together(model, stage.module)
+        module: nn.Module = model
+        if stage is not None and stage.module is not None:
+            module, stage.loop.gradients_agree = Together(model, stage.module), True
         self.module, self._ready = engine.setup(module, *self.optimizers)
 
     @property

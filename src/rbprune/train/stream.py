@@ -13,6 +13,7 @@ from torch.utils.data import DistributedSampler
 
 from rbprune.data.source import Source
 from rbprune.errors import DataError
+from rbprune.utils import processes
 from rbprune.utils.interrupt import awaited
 from rbprune.utils.seeds import mix
 
@@ -124,7 +125,7 @@ class LoaderStream:
                 f"{name} is a {type(loader).__name__} that can be read only once; "
                 "give one that can be iterated again for every epoch, such as a DataLoader or a list"
             )
-        self.loader = loader
+        self.loader, self.name = loader, name
         try:
             self.steps = len(loader)  # type: ignore[arg-type]
         except TypeError:
@@ -145,9 +146,20 @@ class LoaderStream:
         return sum(_batch_size(batch) for batch in self.loader)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        self._refuse_divided()
         for index, batch in enumerate(awaited(self.loader)):
             if index >= start:
                 yield _pair(batch)
+
+    def _refuse_divided(self) -> None:
+        """Refuse a loader that gives every process other examples where every process takes its part of a batch."""
+        sampler = getattr(self.loader, "sampler", None)
+        if processes.world() > 1 and isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+            raise DataError(
+                f"{self.name} has a DistributedSampler for {sampler.num_replicas} processes, and rbprune divides every "
+                "batch among the processes itself, so most examples would be left out; give every process the same "
+                "loader, with shuffle=True and the batch_size of all together"
+            )
 
 
 def _why_empty(loader: Any) -> str:

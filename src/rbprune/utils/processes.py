@@ -45,10 +45,7 @@ def mean(value: Tensor) -> Tensor:
     >>> mean(torch.tensor([2.0]))
     tensor([2.])
     """
-    if world() > 1:
-        dist.all_reduce(value)
-        value = value / world()
-    return value
+    return total(value) / world() if world() > 1 else value
 
 
 def total(value: Tensor) -> Tensor:
@@ -58,10 +55,12 @@ def total(value: Tensor) -> Tensor:
     >>> total(torch.tensor([2.0]))
     tensor([2.])
     """
-    if world() > 1:
-        value = value.clone()
-        dist.all_reduce(value)
-    return value
+    if world() == 1:
+        return value
+    # NCCL adds up what is on a GPU alone
+    moved = value.cuda() if not value.is_cuda and dist.get_backend() == "nccl" else value.clone()
+    dist.all_reduce(moved)
+    return moved.to(value.device)
 
 
 def gathered(value: Kind) -> list[Kind]:
