@@ -131,9 +131,7 @@ def test_a_loader_that_is_divided_already_is_refused_among_several_processes(mon
     divided = LoaderStream(DataLoader(data, sampler=DistributedSampler(data, num_replicas=2, rank=0)), name="my_loader")
     assert len(list(divided.epoch(0))) == 4, "one process may train on a part"
     monkeypatch.setattr(processes, "world", lambda: 2)
-    with pytest.raises(
-        DataError, match=r"my_loader has a DistributedSampler for 2 processes.*the same loader"
-    ):
+    with pytest.raises(DataError, match=r"my_loader has a DistributedSampler for 2 processes.*the same loader"):
         next(divided.epoch(0))
     assert len(list(LoaderStream(DataLoader(data)).epoch(0))) == 8
 
