@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rbprune.errors import ProcessesError
 from rbprune.utils import processes
 
 
@@ -60,3 +61,26 @@ def test_buffers_become_those_of_the_first_and_parameters_stay() -> None:
     assert all(a is b for a, b in zip(buffers, model.buffers(), strict=True)), "in place"
     assert all(bool((buffer == 10).all()) for buffer in model.buffers())
     assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
+
+
+def test_torchrun_says_whether_it_started_the_processes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert not processes.is_restarted() and processes.group_name() is None
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun's default, which all share
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    assert processes.is_restarted() and processes.group_name() is None
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-7")
+    assert processes.group_name() == "job-7"
+
+
+@pytest.mark.usefixtures("pair")
+def test_the_loss_of_another_process_is_an_error_of_ours_and_other_errors_stay() -> None:
+    gone = RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer")
+    told = "lost each other: .*closed by peer; one of them has ended"
+    with pytest.raises(ProcessesError, match=told), processes.lost_processes_named():
+        raise gone
+    with pytest.raises(ProcessesError, match="lost each other"), processes.lost_processes_named():
+        raise dist.DistBackendError("timeout")
+    with pytest.raises(RuntimeError, match="^shape$"), processes.lost_processes_named():
+        raise RuntimeError("shape")

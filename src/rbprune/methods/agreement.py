@@ -32,8 +32,7 @@ def check_agreement(graph: ChannelGraph, names: Sequence[str]) -> None:
                 f"after the cut of {', '.join(map(repr, names))} the processes no longer have the same network: "
                 f"{name!r} {what} in {_called(ranks)} of {processes.world()}; all processes must start from the same "
                 "weights, average their gradients (DistributedDataParallel), draw the same random numbers where a "
-                "method chooses by chance, and finish a stage on the same batches; a run that rbprune started goes on "
-                "from its last checkpoint by 'rbprune resume'"
+                "method chooses by chance, and finish a stage on the same batches"
             )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from rbprune.errors import ProcessesError, first_line
 
 Kind = TypeVar("Kind")
 
@@ -36,6 +40,46 @@ def is_first() -> bool:
     torchrun, Lightning Fabric and SLURM number the processes that they start in the environment.
     """
     return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
+
+
+def is_restarted() -> bool:
+    """Whether torchrun has started the processes anew because one of them died (``--max-restarts``)."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def group_name() -> str | None:
+    """What torchrun calls the processes that it started together, also when it starts them anew; None where they have
+    no name of their own."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    return None if name in (None, "", "none") else name
+
+
+def lost_process(error: Exception) -> ProcessesError | None:
+    """The error to raise in place of one by which torch tells that another process is gone; None for any other.
+
+    >>> print(lost_process(RuntimeError("[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:5")))
+    the processes that train together have lost each other: [../gloo/transport/tcp/pair.cc:534] Connection closed by
+    peer [::1]:5; one of them has ended, and said why if it could, or the network between them failed
+    """
+    told = isinstance(error, RuntimeError) and ("gloo" in str(error).lower() or "NCCL" in str(error))
+    if not told and not isinstance(error, dist.DistError):
+        return None
+    return ProcessesError(
+        f"the processes that train together have lost each other: {first_line(error)}; one of them has ended, and said "
+        "why if it could, or the network between them failed"
+    )
+
+
+@contextmanager
+def lost_processes_named() -> Iterator[None]:
+    """Inside, the loss of another process is an error of ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        lost = lost_process(error) if world() > 1 else None
+        if lost is None:
+            raise
+        raise lost from error
 
 
 def mean(value: Tensor) -> Tensor:
