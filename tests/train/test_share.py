@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.data import Dataset
 
 from rbprune.bayes.likelihood import Softmax
+from rbprune.data import DatasetSource, TensorSource
 from rbprune.errors import DataError
-from rbprune.train.share import divide_batch, own_rows, weigh_loss
+from rbprune.train.share import divide_batch, own_parts, weigh_loss
+from rbprune.train.stream import SourceStream
+from rbprune.utils.processes import own_rows
 from tests.train.launch import TORCHRUN, Ended, execute
 
 TOGETHER = """
@@ -141,6 +145,12 @@ module.gathered = lambda value: [value]
 assert all(score == evaluate(one, net(), stream, F.cross_entropy) for score in together)
 assert together[0].mistakes.examples == 23 and together[0].mistakes.wrong
 module.gathered = plain
+# a loader that gives every process other batches
+own = LoaderStream([(torch.full((4, 1, 9, 9), float(rank)), torch.zeros(4).long())], name="my_loader")
+try:
+    list(PhaseRun(pretrain, engine, net(), own, F.cross_entropy, seed=1).run_epoch())
+except RbpruneError as error:
+    found["other batches"] = str(error)
 labels[5] = 9  # in the second batch, which the second process evaluates
 try:
     evaluate(engine, net(), stream, F.cross_entropy)
@@ -173,6 +183,11 @@ def test_two_processes_compute_what_one_computes_on_batches_of_any_size(
 def test_a_fault_that_one_process_finds_in_evaluation_is_told_by_all(together: list[dict[str, Any]]) -> None:
     assert [found["refused"] for found in together] == [together[0]["refused"]] * 2
     assert "evaluation batch 1 has label 9" in together[0]["refused"]
+
+
+def test_a_loader_that_gives_every_process_other_batches_is_refused(together: list[dict[str, Any]]) -> None:
+    for found in together:
+        assert "my_loader gives process 1 another first batch than process 0" in found["other batches"]
 
 
 def test_every_example_counts_in_one_process_and_those_without_any_have_a_stand_in() -> None:
@@ -213,3 +228,30 @@ def test_what_a_cross_entropy_is_divided_by_is_what_torch_divides_by() -> None:
         assert divisor is not None
         torch.testing.assert_close(summed / divisor, F.cross_entropy(scores, targets, weight=given))
     assert Softmax().divisor(scores.softmax(1)) is None and Softmax().divisor(None) is None
+
+
+def test_parts_of_an_epoch_are_read_by_their_process_alone_where_the_source_can() -> None:
+    read: list[int] = []
+
+    class Noting(Dataset[Any]):
+        def __len__(self) -> int:
+            return 7
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+            read.append(index)
+            return torch.tensor([float(index)]), index % 2
+
+    stream = SourceStream(DatasetSource(Noting()), 3, train=False)
+    parts = {rank: list(own_parts(stream, 0, 1, rank, 2)) for rank in (0, 1)}
+    assert sorted(read) == [3, 4, 5, 6, 6], "from the second batch on, with a stand-in for the last one"
+    assert [(part.whole, part.examples, part.inputs.flatten().tolist()) for part in parts[1]] == [
+        (3, 1, [4.0]),
+        (1, 0, [6.0]),
+    ]
+    whole = SourceStream(
+        TensorSource(torch.zeros(7, 1, 1, 1, dtype=torch.uint8), torch.arange(7), mean=[0], std=[1]), 3
+    )
+    divided = [list(own_parts(whole, 0, 0, rank, 2)) for rank in (0, 1)]
+    assert [[part.examples for part in each] for each in divided] == [[2, 2], [1, 1]]
+    both = torch.cat([part.targets for each in divided for part in each])
+    assert sorted(both.tolist()) == sorted(torch.cat([y for _, y in whole.epoch(0)]).tolist())

@@ -11,6 +11,7 @@ from rbprune.errors import ProcessesError
 from rbprune.graph import ChannelGraph
 from rbprune.utils import processes
 from rbprune.utils.checksums import sha256
+from rbprune.utils.state import tensor_sum
 
 Sums = Mapping[str, str]
 """A checksum of every site, branch or tensor, by its name."""
@@ -49,13 +50,8 @@ def removal_sums(graph: ChannelGraph) -> dict[str, str]:
 
 def weight_sums(graph: ChannelGraph) -> dict[str, str]:
     """Every parameter and buffer of the network, shape and bits, as checksums."""
-    found = {}
-    for name, tensor in graph.model.state_dict().items():
-        if isinstance(tensor, torch.Tensor):
-            plain = tensor.detach().cpu().contiguous()
-            kind = f"{plain.dtype} {tuple(plain.shape)}".encode()
-            found[name] = sha256(kind + plain.view(-1).view(torch.uint8).numpy().tobytes())
-    return found
+    state = graph.model.state_dict()
+    return {name: tensor_sum(tensor) for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
 
 
 def find_disagreement(everywhere: Sequence[Sums]) -> tuple[list[int], str] | None:

@@ -22,8 +22,8 @@ from rbprune.train.engine import Engine, Together
 from rbprune.train.finite import LossMeter
 from rbprune.train.objective import distillation, training_outputs
 from rbprune.train.optim import learning_rate, make_optimizer
-from rbprune.train.share import WeighedLoss, divide_batch, weigh_loss
-from rbprune.train.stream import Stream, count_examples
+from rbprune.train.share import BatchPart, WeighedLoss, own_parts, weigh_loss
+from rbprune.train.stream import Stream
 from rbprune.utils.batch_norm import norms_of_single_values
 from rbprune.utils.checked_calls import data_loss
 from rbprune.utils.inputs import call
@@ -172,16 +172,17 @@ class PhaseRun:
         epoch, start = divmod(self.step, self.stream.steps)
         last = min(self.steps, (epoch + 1) * self.stream.steps)
         torch.manual_seed(mix(self.seed, self.phase.salt, epoch))  # for a loader that shuffles by itself
-        for inputs, targets in self.stream.epoch(mix(self.phase.salt, epoch), start):
+        rank, world = self.engine.rank, self.engine.world
+        for part in own_parts(self.stream, mix(self.phase.salt, epoch), start, rank, world):
             began = time.perf_counter()
-            if not self.can_train(inputs, targets, self.engine.world):
+            if not self.can_train(part.inputs, part.whole, world):
                 self.step += 1
                 self.over = self.step >= self.steps
                 if self.step < last:
                     continue
                 self._check_some()
                 return
-            loss = self._train_step(inputs, targets)
+            loss = self._train_step(part)
             self.step += 1
             self.meter.seconds += time.perf_counter() - began
             self.over = self.step >= self.steps if self.ending is None else self.ending.is_over(self.step)
@@ -194,10 +195,10 @@ class PhaseRun:
             "give one that yields as many in every epoch"
         )
 
-    def can_train(self, inputs: Any, targets: Any, processes: int = 1) -> bool:
-        """Whether a batch can be trained on by so many processes: corrupt examples may have been left out, and of a
-        single one batch normalisation may see but one value of each channel."""
-        left = count_examples(inputs, targets)
+    def can_train(self, inputs: Any, left: int | None, processes: int = 1) -> bool:
+        """Whether a batch can be trained on by so many processes, of which so many examples are left: corrupt ones may
+        have been left out, and of a single one batch normalisation may see but one value of each channel. ``inputs``
+        are of the batch, or of a part of it."""
         if left is None or left >= 2 * processes:
             return True
         if left and self._single_values is None:
@@ -216,13 +217,12 @@ class PhaseRun:
             )
         raise DataError(f"no training example could be read in {where}: all were left out as corrupt; check data.path")
 
-    def _train_step(self, inputs: Any, targets: Any) -> Tensor:
+    def _train_step(self, part: BatchPart) -> Tensor:
         """One step; no number is read from the device. Returns the mean loss of the whole batch."""
         epoch, batch = divmod(self.step, self.stream.steps)
         where = f"batch {batch} of epoch {epoch + 1} ({self.phase.kind})"
         # all randomness of a step depends on its place in the run alone, so a resumed run draws the same numbers
         self.engine.seed(mix(self.seed, self.phase.salt, self.step, self.engine.rank))
-        part = divide_batch(inputs, targets, self.engine.rank, self.engine.world, where)
         inputs, targets = self.engine.put(part.inputs), self.engine.put(part.targets)
         lr = self.learning_rate(self.step)
         for group in self.optimizers[0].param_groups:

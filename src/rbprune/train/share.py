@@ -8,6 +8,7 @@ are not ignored.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rbprune.bayes.likelihood import Likelihood, Softmax
 from rbprune.errors import DataError
-from rbprune.train.stream import count_examples
+from rbprune.train.stream import SourceStream, Stream, count_examples
 from rbprune.utils import processes
-from rbprune.utils.processes import BatchShare
+from rbprune.utils.processes import BatchShare, own_rows
+from rbprune.utils.state import tensor_sum
 
 
 @dataclass(frozen=True)
@@ -33,20 +35,6 @@ class BatchPart:
     examples: int | None
     """Those of this part that count: none where there are more processes than examples, so that the part is a repeated
     example, which stands in for want of another one."""
-
-
-def own_rows(whole: int, rank: int, world: int) -> tuple[slice, int]:
-    """The rows of a batch of so many that belong to a process, and how many of them count.
-
-    >>> [list(range(7))[own_rows(7, rank, 3)[0]] for rank in range(3)]
-    [[0, 3, 6], [1, 4], [2, 5]]
-    >>> own_rows(2, 2, 3)
-    (slice(0, 1, None), 0)
-    """
-    if rank < whole:
-        return slice(rank, None, world), len(range(rank, whole, world))
-    stand_in = rank % max(1, whole)
-    return slice(stand_in, stand_in + 1), 0
 
 
 def divide_batch(inputs: Any, targets: Any, rank: int, world: int, where: str) -> BatchPart:
@@ -69,6 +57,36 @@ def divide_batch(inputs: Any, targets: Any, rank: int, world: int, where: str) -
         return tensor[rows] if tensor.dim() else tensor
 
     return BatchPart(tree_map_only(Tensor, cut, inputs), tree_map_only(Tensor, cut, targets), whole, count)
+
+
+def own_parts(stream: Stream, number: int, start: int, rank: int, world: int) -> Iterator[BatchPart]:
+    """The parts of a process of all batches of an epoch, from batch ``start`` on.
+
+    Of sources that can, every process reads its own examples alone; of others all read whole batches, and of a user's
+    loader the first batch is compared, since one that gives every process other batches would lose most examples.
+    """
+    if world > 1 and isinstance(stream, SourceStream) and stream.reads_parts:
+        for index, (inputs, targets) in enumerate(stream.parts(number, start, rank, world), start):
+            whole = stream.examples_of(index)
+            yield BatchPart(inputs, targets, whole, own_rows(whole, rank, world)[1])
+        return
+    for index, (inputs, targets) in enumerate(stream.epoch(number, start), start):
+        if world > 1 and index == start and not isinstance(stream, SourceStream):
+            _check_same_batch(inputs, targets, getattr(stream, "name", "the loader"))
+        yield divide_batch(inputs, targets, rank, world, f"batch {index} of an epoch")
+
+
+def _check_same_batch(inputs: Any, targets: Any, name: str) -> None:
+    """Refuse a loader that gives the processes different batches; all must call it."""
+    own = [tensor_sum(leaf) for leaf in tree_leaves((inputs, targets)) if isinstance(leaf, Tensor)]
+    sums = processes.gathered(own)
+    others = [str(rank) for rank, theirs in enumerate(sums) if theirs != sums[0]]
+    if others:
+        raise DataError(
+            f"{name} gives process {', '.join(others)} another first batch than process 0, and rbprune divides every "
+            "batch among the processes itself, so that examples would be left out or count twice; give every process "
+            "the same batches in the same order: no sampler or shards by process, and the same seed"
+        )
 
 
 @dataclass(frozen=True)

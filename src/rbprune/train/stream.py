@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DistributedSampler
 
-from rbprune.data.source import Source
+from rbprune.data.source import ReadsParts, Source
 from rbprune.errors import DataError
 from rbprune.utils import processes
 from rbprune.utils.interrupt import awaited
@@ -49,13 +49,31 @@ class SourceStream:
         self.steps = whole if self.train and whole else -(-self.size // self.batch_size)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        seed = mix(self.seed, number)
-        if self.train:
-            order = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))
-        else:
-            order = torch.arange(self.size)
-        order = order[: self.steps * self.batch_size]
+        seed, order = mix(self.seed, number), self._order(number)
         return awaited(self.source.batches(order, self.batch_size, seed=seed, augment=self.train, start=start))
+
+    @property
+    def reads_parts(self) -> bool:
+        """Whether each of several processes can read its own examples alone."""
+        return isinstance(self.source, ReadsParts) and self.source.reads_parts
+
+    def parts(self, number: int, start: int, rank: int, world: int) -> Iterator[Batch]:
+        """What one of several processes has of the batches of an epoch; only where the source ``reads_parts``."""
+        assert isinstance(self.source, ReadsParts)
+        seed, order = mix(self.seed, number), self._order(number)
+        own = {"rank": rank, "world": world, "seed": seed, "start": start}
+        return awaited(self.source.part_batches(order, self.batch_size, augment=self.train, **own))
+
+    def examples_of(self, index: int) -> int:
+        """How many examples a batch has, by its place in the epoch."""
+        return min(self.batch_size, self.size - index * self.batch_size)
+
+    def _order(self, number: int) -> Tensor:
+        """The examples of an epoch."""
+        if not self.train:
+            return torch.arange(self.size)
+        generator = torch.Generator().manual_seed(mix(self.seed, number))
+        return torch.randperm(self.size, generator=generator)[: self.steps * self.batch_size]
 
 
 def filled(batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -82,6 +82,20 @@ def lost_processes_named() -> Iterator[None]:
         raise lost from error
 
 
+def own_rows(whole: int, rank: int, world: int) -> tuple[slice, int]:
+    """The rows of a batch of so many that belong to a process, and how many of them count.
+
+    >>> [list(range(7))[own_rows(7, rank, 3)[0]] for rank in range(3)]
+    [[0, 3, 6], [1, 4], [2, 5]]
+    >>> own_rows(2, 2, 3)
+    (slice(0, 1, None), 0)
+    """
+    if rank < whole:
+        return slice(rank, None, world), len(range(rank, whole, world))
+    stand_in = rank % max(1, whole)
+    return slice(stand_in, stand_in + 1), 0
+
+
 def mean(value: Tensor) -> Tensor:
     """The mean over all processes, the same bits in each of them.
 
