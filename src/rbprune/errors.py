@@ -80,6 +80,10 @@ class LoopError(RbpruneError):
     """A training loop left out a call that a stage depends on."""
 
 
+class ProcessesError(RbpruneError):
+    """Processes that train one network together do not have the same network."""
+
+
 class NumericalError(RbpruneError):
     """A loss or a rate stopped being a finite number."""
 

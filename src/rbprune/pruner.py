@@ -25,6 +25,7 @@ from rbprune.methods.latency import use_latency
 from rbprune.methods.loss_check import LossCheck
 from rbprune.methods.price import ChannelPrices, DefaultPrice
 from rbprune.methods.settings import Target
+from rbprune.utils import processes
 from rbprune.utils.checked_calls import outputs_of
 from rbprune.utils.finite import check_network
 from rbprune.utils.modes import evaluating
@@ -134,6 +135,10 @@ class Pruner:
         check = LossCheck(list(batches), self.loss_fn, self.likelihood)
         if not check.batches:
             raise ConfigError("Pruner.measure needs at least one batch of (inputs, targets)")
+        if len(set(counts := processes.gathered(len(check.batches)))) > 1:
+            raise ConfigError(
+                f"Pruner.measure got {counts} batches in the processes that train together; give as many in each"
+            )
         if found is None:
             self._measure_errors(check)
             found = DenseMeasures(*check.look(self.model))
@@ -162,6 +167,7 @@ class Pruner:
             with evaluating(self.model), torch.no_grad():
                 for inputs, targets in check.batches:
                     self.likelihood.measure(outputs_of(self.model, inputs, "a training batch"), targets)
+            self.likelihood.sums = processes.mean(self.likelihood.sums)
             self.likelihood.is_measured = True
 
     def _allowed_rise(self, explained: float | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import torch
 from rbprune.data import Data, load
 from rbprune.data.image import decode, transform
 from rbprune.data.shards import ShardStore, open_shards
+from rbprune.data.source import ReadsParts
 from rbprune.errors import CorruptError, DataError
+from rbprune.utils.processes import own_rows
 from tests.data.shard_files import jpeg, pairs, write_tar
 
 
@@ -145,3 +148,54 @@ def test_a_store_survives_another_process_reading_it(shards: Path) -> None:
     assert not [value for value in vars(train).values() if hasattr(value, "fileno")]
     assert isinstance(train, ShardStore)
     assert [train.read(i) for i in (8, 0, 8)] == [jpeg(2), jpeg(0), jpeg(2)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("world", [2, 4])
+def test_every_image_is_read_once_by_one_process_and_one_worker(
+    world: int, workers: int, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = load("shards", shards, image_size=28, workers=workers).train
+    whole = [x for x, _ in source.batches(torch.arange(9), 4, seed=0, augment=False)]
+    log, read = tmp_path / "log", ShardStore.read
+
+    def logged(self: ShardStore, index: int) -> bytes:
+        with log.open("a") as file:
+            file.write(f"{os.getpid()} {index}\n")
+        return read(self, index)
+
+    monkeypatch.setattr(ShardStore, "read", logged)
+    assert isinstance(source, ReadsParts) and source.reads_parts
+    parts, seen = [], []
+    for rank in range(world):
+        log.write_text("")
+        given = {"rank": rank, "world": world, "seed": 0}
+        parts.append([x for x, _ in source.part_batches(torch.arange(9), 4, augment=False, **given)])
+        lines = [line.split() for line in log.read_text().splitlines()]
+        counting = [own_rows(size, rank, world)[1] for size in (4, 4, 1)]
+        assert len(lines) == sum(max(1, count) for count in counting), "its own, or one that stands in"
+        assert len({process for process, _ in lines}) == max(1, workers), "the workers share them"
+        seen += [int(index) for _, index in lines][: sum(counting)] if workers == 0 else []
+    assert workers or sorted(seen) == list(range(9))
+    for k, batch in enumerate(whole):
+        for rank in range(world):
+            rows, count = own_rows(len(batch), rank, world)
+            assert torch.equal(parts[rank][k], batch[rows]) and len(parts[rank][k]) == max(1, count)
+
+
+def test_parts_are_augmented_by_the_process_and_can_be_entered_anywhere(shards: Path) -> None:
+    source = load("shards", shards, image_size=28).train
+    assert isinstance(source, ReadsParts)
+
+    def epoch(rank: int, start: int = 0) -> list[torch.Tensor]:
+        order = torch.zeros(8, dtype=torch.long)  # one image, so that only the augmentation differs
+        found = source.part_batches(order, 4, rank=rank, world=2, seed=1, augment=True, start=start)
+        return [x for x, _ in found]
+
+    assert all(map(torch.equal, epoch(0)[1:], epoch(0, start=1)))
+    assert not torch.equal(epoch(0)[0], epoch(1)[0]) and not torch.equal(epoch(0)[0], epoch(0)[1])
+
+
+def test_where_corrupt_images_are_left_out_every_process_reads_whole_batches(shards: Path) -> None:
+    source = load("shards", shards, image_size=28, corrupt="skip").train
+    assert isinstance(source, ReadsParts) and not source.reads_parts

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +30,22 @@ QUICK = (
     "prune.price.nats_per_example=0.3",
     "finetune.epochs=1",
 )
+
+
+SIDE_BY_SIDE = """
+import sys
+from pathlib import Path
+from rich.console import Console
+from rbprune.runs.compare import ComparisonRequest, compare
+from rbprune.utils.interrupt import Interrupted
+
+if __name__ == "__main__":
+    request = ComparisonRequest("demo", ("ibp", "uniform", "slimming"), tuple(sys.argv[2:]), budget=3.0)
+    try:
+        compare(request, Path(sys.argv[1]), console=Console(quiet=True), jobs=2)
+    except Interrupted as stop:
+        sys.exit(stop.exit_code)
+"""
 
 
 def run(folder: Path, *methods: str, more: tuple[str, ...] = (), **options: object) -> Comparison:
@@ -194,3 +214,31 @@ def test_asked_to_stop_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("rbprune.runs.series.start", stopped)
     with pytest.raises(Interrupted):
         run(tmp_path / "out", "ibp", "uniform")
+
+
+def test_side_by_side_comes_to_the_same_table_and_is_taken_up_again(tmp_path: Path) -> None:
+    """Three methods of which one fails, at most two at once; stopped in the middle first."""
+    request = ComparisonRequest("demo", ("ibp", "uniform", "slimming"), QUICK, budget=3.0)
+    folder = tmp_path / "alone"
+    compare(request, folder, console=Console(file=io.StringIO()))
+    script = tmp_path / "side.py"
+    script.write_text(SIDE_BY_SIDE)
+    out = tmp_path / "out"
+    words = [sys.executable, str(script), str(out), *QUICK]
+    process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    while not (out / "seed0" / "ibp" / "config.toml").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    assert process.wait(90) == 143
+    assert not (out / "compare.json").exists()
+    compare(request, out, console=Console(file=io.StringIO()), jobs=2)
+    one, two = (json.loads((each / "compare.json").read_text()) for each in (folder, out))
+    names = ("ibp", "uniform", "slimming")
+    for row, alone in zip(two["rows"], one["rows"], strict=True):
+        for field in ("seeds", "channels", "macs_ratio", "error", "val_error", "cost", "failed"):
+            assert row[field] == alone[field], (row["method"], field)
+    for name in names[:2]:
+        weights = [(each / "seed0" / name / "model.safetensors").read_bytes() for each in (folder, out)]
+        assert weights[0] == weights[1]
+    assert two["base_error"] == one["base_error"] and [row["method"] for row in two["rows"]] == [*names]

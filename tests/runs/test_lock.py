@@ -100,3 +100,24 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(WriteError, match="cannot write .*file/run"), locked(RunFolder(tmp_path / "file" / "run")):
         pass
+
+
+@pytest.mark.parametrize(
+    ("group", "restarts", "taken"), [("job-7", "1", True), ("job-7", "0", False), ("other", "1", False)]
+)
+def test_a_group_that_torchrun_starts_anew_takes_over_from_another_machine(
+    group: str, restarts: str, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", group)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+    run.path.mkdir()
+    for host, there in (("elsewhere", taken), (ProcessId.own().host, False)):
+        holder = {"host": host, "pid": os.getppid(), "began": None, "command": [], "group": "job-7"}
+        run.lock_file.write_text(json.dumps(holder))
+        if there:
+            with locked(run):
+                assert read_holder(run) == Holder(ProcessId.own(), (), group)
+        else:
+            with pytest.raises(CheckpointError, match="works on"), locked(run):
+                pass

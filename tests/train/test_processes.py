@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from rbprune.settings.recipe import load_recipe
 from tests.runs.quick import SMALL, overrides
+from tests.train.launch import TORCHRUN, Ended, execute
 
 QUICK = (
     *SMALL,
@@ -58,6 +54,23 @@ Runner._between_steps = between_steps
 main()
 """
 """``rbprune``, where one of the processes gets a signal in the middle of the second stage."""
+KILLED = """
+import os, signal
+from rbprune.cli import main
+from rbprune.train.runner import Runner
+
+plain = Runner._between_steps
+
+def between_steps(self, signals):
+    first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    if first and self.engine.rank == 1 and self.current.phase.stage == 1 and self.current.step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    plain(self, signals)
+
+Runner._between_steps = between_steps
+main()
+"""
+"""``rbprune``, where the second process is killed in the middle of the second stage, once."""
 EACH = """
 import hashlib, os, sys
 from pathlib import Path
@@ -102,31 +115,6 @@ for name in names:
 """Goes on with the run that was stopped, then makes the others, and notes what every process came to."""
 
 
-class Ended(NamedTuple):
-    """A command that is over: the folder where it worked, its exit code, what it printed."""
-
-    folder: Path
-    code: int
-    text: str
-
-
-def execute(folder: Path, *command: str) -> Ended:
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
-    try:
-        text, _ = process.communicate(timeout=240)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    return Ended(folder, process.returncode, text)
-
-
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("processes")
@@ -142,16 +130,47 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 def trained(stopped: Ended) -> Ended:
     folder = stopped.folder
     (folder / "each.py").write_text(EACH)
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     return execute(
         folder,
-        *torchrun,
+        *TORCHRUN,
         str(folder / "each.py"),
         str(folder),
         ",".join(RUNS),
         *QUICK,
         f"model.name={folder}/net.py:net",
     )
+
+
+@pytest.fixture(scope="module")
+def restarted(stopped: Ended) -> Ended:
+    folder = stopped.folder
+    (folder / "killed.py").write_text(KILLED)
+    words = overrides((*QUICK, f"model.name={folder}/net.py:net", "runtime.checkpoint_seconds=0.05"))
+    command = (str(folder / "killed.py"), "prune", "demo", "--out", str(folder / "restarted"), *words)
+    return execute(folder, *TORCHRUN, "--max-restarts=1", *command)
+
+
+def test_torchrun_restarts_a_killed_process_and_the_end_has_the_same_bits(trained: Ended, restarted: Ended) -> None:
+    assert trained.code == 0, trained.text
+    assert restarted.code == 0, restarted.text
+    names = ("rbp", "restarted")
+    weights = [(trained.folder / name / "model.safetensors").read_bytes() for name in names]
+    plans = [(trained.folder / name / "plan.json").read_bytes() for name in names]
+    assert weights[0] == weights[1] and plans[0] == plans[1]
+    assert (trained.folder / "restarted" / "events.jsonl").read_text().count('"event": "resume"') == 1
+    assert "the processes that train together have lost each other" in restarted.text, "told by the one that lived"
+    assert "go on with: rbprune resume" in restarted.text
+    assert not (trained.folder / "restarted" / "run.lock").exists()
+
+
+def test_a_folder_of_another_run_is_refused_also_by_a_restarted_group(stopped: Ended, trained: Ended) -> None:
+    """torchrun starts anew whatever failed: what was refused the first time must be refused the second time too."""
+    assert trained.code == 0, trained.text
+    words = overrides((*QUICK, f"model.name={stopped.folder}/net.py:net"))
+    command = ("-m", "rbprune", "prune", "demo", "--out", str(stopped.folder / "rbp"), *words)
+    environment = {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_RUN_ID": "job"}
+    ended = execute(stopped.folder, *command, **environment)
+    assert ended.code != 0 and "exists and is not empty" in ended.text
 
 
 def test_all_processes_come_to_the_same_network(trained: Ended) -> None:

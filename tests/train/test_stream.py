@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, DistributedSampler, SubsetRandomSampler
 
 from rbprune.data import TensorSource
 from rbprune.errors import DataError
-from rbprune.train.stream import LoaderStream, SourceStream, count_examples, filled, first_batch, rows
+from rbprune.train.stream import LoaderStream, SourceStream, count_examples, filled, first_batch, own_batches, rows
+from rbprune.utils import processes
 
 
 def source(count: int) -> TensorSource:
@@ -123,3 +124,22 @@ def test_a_loader_without_a_batch_is_refused_by_name_with_the_reason() -> None:
     with pytest.raises(DataError, match="the loader yields no batch; give one with at least one"):
         LoaderStream([])
     assert LoaderStream(DataLoader(few, batch_size=8)).steps == 1
+
+
+def test_a_loader_that_is_divided_already_is_refused_among_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = TensorDataset(torch.zeros(8, 1), torch.zeros(8))
+    divided = LoaderStream(DataLoader(data, sampler=DistributedSampler(data, num_replicas=2, rank=0)), name="my_loader")
+    assert len(list(divided.epoch(0))) == 4, "one process may train on a part"
+    monkeypatch.setattr(processes, "world", lambda: 2)
+    with pytest.raises(DataError, match=r"my_loader has a DistributedSampler for 2 processes.*the same loader"):
+        next(divided.epoch(0))
+    assert len(list(LoaderStream(DataLoader(data)).epoch(0))) == 8
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+def test_processes_evaluate_every_batch_once(world: int) -> None:
+    ours = SourceStream(source(23), 4, train=False)
+    for stream in (ours, LoaderStream(list(ours.epoch(0)))):
+        parts = [list(own_batches(stream, rank, world)) for rank in range(world)]
+        found = sorted((number, x.flatten().tolist()) for part in parts for number, (x, _) in part)
+        assert found == [(number, x.flatten().tolist()) for number, (x, _) in enumerate(stream.epoch(0))]

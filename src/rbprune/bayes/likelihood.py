@@ -45,6 +45,14 @@ class Softmax:
         counts = len(outputs) * self._counts(outputs, targets)
         return direction * counts.sqrt().unsqueeze(1)
 
+    def divisor(self, targets: Any) -> Tensor | None:
+        """What the mean over these targets is divided by: the weights of the labels that are not ignored; None where it
+        is their number alone, as for probabilities of classes."""
+        if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.is_complex():
+            return None
+        seen = targets != self.ignore_index
+        return seen.sum() if self.weight is None else (self.weight.float()[targets.where(seen, 0).long()] * seen).sum()
+
     def _counts(self, outputs: Tensor, targets: Tensor | None) -> Tensor:
         """c of each position: [examples, *positions]."""
         classes, positions = outputs.shape[1], outputs[:, 0].numel()

@@ -36,6 +36,7 @@ def compare(
         bool, Parameter(negative=(), help="cut every method that can be told to the first one's --cost")
     ] = False,
     peers: Annotated[str, Parameter(help="other tools to measure as well: torch-pruning")] = "",
+    jobs: Annotated[int, Parameter(help="how many runs go on side by side, each with its part of the threads")] = 1,
     set: Set = [],  # noqa: B006
     json: Json = False,
 ) -> None:
@@ -59,7 +60,7 @@ def compare(
         cost,
     )
     words = command()
-    found = run(request, out, console=Console(stderr=True), command=words)
+    found = run(request, out, console=Console(stderr=True), command=words, jobs=jobs)
     if not is_main():
         return
     title = f"{recipe}: {seeds} seed{'s' if seeds > 1 else ''}"

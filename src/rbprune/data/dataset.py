@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from rbprune.data.source import Skipped, check_labels, check_order
 from rbprune.errors import CorruptError, DataError, RbpruneError
+from rbprune.utils.processes import own_rows
 from rbprune.utils.seeds import mix
 
 
@@ -86,9 +87,22 @@ class DatasetSource:
         self, order: Tensor, batch_size: int, *, seed: int, augment: bool, start: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches from ``start`` on; see :meth:`rbprune.data.Source.batches`."""
+        return self.part_batches(order, batch_size, rank=0, world=1, seed=seed, augment=augment, start=start)
+
+    @property
+    def reads_parts(self) -> bool:
+        """Whether the rows of a process are known before they are read: not where corrupt examples are left out."""
+        return self._skipped is None
+
+    def part_batches(
+        self, order: Tensor, batch_size: int, *, rank: int, world: int, seed: int, augment: bool, start: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The rows of one process; see :meth:`rbprune.data.source.ReadsParts.part_batches`. No others are read, and
+        every worker reads other batches."""
         count = check_order(order, batch_size, start, len(self))
         dataset = self._train if augment else self._evaluation
-        batches = _BatchDataset(dataset, order, batch_size, seed, skip=self._skipped is not None)
+        skip = self._skipped is not None
+        batches = _BatchDataset(dataset, order, batch_size, seed, skip=skip, process=(rank, world))
         loader: DataLoader[Any] = DataLoader(
             batches,
             batch_size=None,
@@ -109,18 +123,31 @@ class DatasetSource:
 
 
 class _BatchDataset(Dataset[Any]):
-    """A data set whose item k is the whole batch k, so that everything random about a batch happens in one place."""
+    """A data set whose item k is the whole batch k, so that everything random about a batch happens in one place; or
+    the rows of it that one of several processes has."""
 
-    def __init__(self, dataset: Dataset[Any], order: Tensor, batch_size: int, seed: int, *, skip: bool) -> None:
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        order: Tensor,
+        batch_size: int,
+        seed: int,
+        *,
+        skip: bool,
+        process: tuple[int, int] = (0, 1),
+    ) -> None:
         self.dataset, self.order, self.batch_size, self.seed, self.skip = dataset, order, batch_size, seed, skip
+        self.rank, self.world = process
 
     def __getitem__(self, k: int) -> tuple[Tensor, Tensor, list[str]] | RbpruneError:
         """x, y and the names of the corrupt examples left out; or the error, for the main process to raise."""
-        indices = self.order[k * self.batch_size : (k + 1) * self.batch_size].tolist()
+        whole = self.order[k * self.batch_size : (k + 1) * self.batch_size].tolist()
+        indices = whole[own_rows(len(whole), self.rank, self.world)[0]]
+        place = (k,) if self.world == 1 else (k, self.rank)
         pairs: list[tuple[Any, Any]] = []
         left_out: list[str] = []
         try:
-            with seeded(mix(self.seed, k)):
+            with seeded(mix(self.seed, *place)):
                 for index in indices:
                     try:
                         pairs.append(self._example(index))

@@ -53,6 +53,25 @@ class Divisible(Source, Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsParts(Source, Protocol):
+    """A source of which each of several processes can read its own examples alone."""
+
+    @property
+    def reads_parts(self) -> bool:
+        """Whether it can with its settings: where corrupt examples are left out, only reading tells how many stay."""
+        ...
+
+    def part_batches(
+        self, order: Tensor, batch_size: int, *, rank: int, world: int, seed: int, augment: bool, start: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of every batch that ``batches`` gives, the rows of one process (``utils.processes.own_rows``).
+
+        Augmentation depends on ``(seed, k, rank)``.
+        """
+        ...
+
+
 class Skipped:
     """The names of the corrupt examples that were left out since :meth:`tell` was last called.
 

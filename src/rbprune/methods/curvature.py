@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from rbprune.bayes.likelihood import Likelihood, SecondDerivative, Softmax
 from rbprune.errors import ConfigError
 from rbprune.utils import processes
+from rbprune.utils.processes import BatchShare
 
 EVERY = 10
 """After how many steps there is an update."""
@@ -57,19 +58,17 @@ class RunningCurvature(nn.Module):
         self.register_buffer("products", torch.zeros(channels, channels) if cross and channels <= MOST_CROSS else None)
         self.updates = 0
 
-    def update(self, slopes: Slopes, dataset_size: int) -> None:
-        """Take in the slopes of every example of a batch."""
-        squares, examples = slopes.squares(), len(slopes.left)
+    def update(self, slopes: Slopes, dataset_size: int, share: BatchShare | None = None) -> None:
+        """Take in the slopes of every example of a batch; of several processes, each gives those of its own examples
+        and what they count, by their number where it gives none."""
         self.updates += 1
         weight = update_weight(self.updates)
-        # every process saw other examples, and all must come to the same rates
-        self.running.lerp_(dataset_size * processes.mean(squares.mean(0)), weight)
-        if examples > 1:
-            spread = dataset_size**2 * processes.mean(squares.var(0)) / (examples * processes.world())
-            self.variance.lerp_(spread, weight)
-        if self.products is not None:
-            products = slopes.left.T @ slopes.right / examples
-            self.products.lerp_(dataset_size * processes.mean(products), weight)
+        found = batch_moments(slopes, share, cross=self.products is not None)
+        self.running.lerp_(dataset_size * found.mean, weight)
+        if found.variance is not None:
+            self.variance.lerp_(dataset_size**2 * found.variance / found.examples, weight)
+        if self.products is not None and found.products is not None:
+            self.products.lerp_(dataset_size * found.products, weight)
 
     def value(self) -> Tensor:
         """A, for the whole training set; 0 before the first update, and where noise made it less than nothing."""
@@ -146,6 +145,37 @@ class Slopes(NamedTuple):
     def squares(self) -> Tensor:
         """An estimate of diag(J^T R J) of each example."""
         return self.left * self.right
+
+
+class BatchMoments(NamedTuple):
+    """What a batch, divided among all processes, tells of the squares of its slopes."""
+
+    examples: int
+    mean: Tensor
+    variance: Tensor | None
+    """Between examples; None where there is but one."""
+    products: Tensor | None
+    """The mean of a_i b_j for every pair of channels, where it was asked for."""
+
+
+def batch_moments(slopes: Slopes, share: BatchShare | None, *, cross: bool) -> BatchMoments:
+    """The moments over the examples of all processes, the same bits in each of them: all must come to the same rates.
+
+    A process whose mean was divided by something else than its examples (labels that are ignored) has squares in a unit
+    of its own; its weight brings them to that of the whole batch.
+    """
+    squares, rows = slopes.squares(), len(slopes.left)
+    products = slopes.left.T @ slopes.right / rows if cross else None
+    if processes.world() == 1:
+        return BatchMoments(rows, squares.mean(0), squares.var(0) if rows > 1 else None, products)
+    own = rows if share is None else share.examples
+    everywhere = int(processes.total(squares.new_tensor(float(own))))
+    even = squares.new_tensor(processes.world() * own / everywhere)
+    weight = even if share is None else share.weight.to(squares)
+    mean = processes.mean(weight * squares.mean(0))
+    spread = ((weight / even * squares[:own] if own else squares[:0]) - mean).square().sum(0)
+    variance = processes.total(spread) / (everywhere - 1) if everywhere > 1 else None
+    return BatchMoments(everywhere, mean, variance, None if products is None else processes.mean(weight * products))
 
 
 def curvature_slopes(likelihood: Likelihood, outputs: Any, targets: Any, thetas: list[Tensor]) -> list[Slopes] | None:

@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_leaves
 
 from rbprune.errors import LoopError, NumericalError, RbpruneError
+from rbprune.utils import processes
 from rbprune.utils.finite import broken_numbers
 from rbprune.utils.inputs import Arguments
 
@@ -51,6 +52,8 @@ class LoopWatch:
         """Steps of an optimizer of what the method trains so far."""
         self.recent: deque[Arguments] = deque(maxlen=_RECENT_BATCHES if remember else 0)
         """The last inputs that the model saw in training."""
+        self.gradients_agree = False
+        """Whether somebody else averages the gradients of what the method trains over all processes."""
         self._stepped = True
         self._kinds: weakref.WeakKeyDictionary[torch.optim.Optimizer, tuple[bool, bool]] = weakref.WeakKeyDictionary()
         self._handle = model.register_forward_pre_hook(self._on_forward, with_kwargs=True)
@@ -105,8 +108,13 @@ class LoopWatch:
 
     def _on_step(self, optimizer: torch.optim.Optimizer) -> None:
         watched = self._watched()
-        if watched is not None and self._trains(optimizer)[0] and not self._stepped:
+        if watched is None:
+            return
+        weights, own = self._trains(optimizer)
+        if weights and not self._stepped:
             watched.before_step()
+        if own and not self.gradients_agree:
+            _average_gradients(watched.module)
 
     def _on_stepped(self, optimizer: torch.optim.Optimizer) -> None:
         watched, (weights, own) = self._watched(), self._trains(optimizer)
@@ -130,6 +138,14 @@ class LoopWatch:
             own = module is not None and not held.isdisjoint(map(id, module.parameters()))
             found = self._kinds[optimizer] = (weights, own)
         return found
+
+
+def _average_gradients(module: nn.Module | None) -> None:
+    """What a method trains lies beside the network, where DistributedDataParallel of a user's loop cannot see it."""
+    if module is not None and processes.world() > 1:
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                parameter.grad.copy_(processes.mean(parameter.grad))
 
 
 _watches: weakref.WeakSet[LoopWatch] = weakref.WeakSet()

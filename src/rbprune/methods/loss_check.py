@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rbprune.bayes.explained import explained_nats
 from rbprune.bayes.likelihood import Likelihood, Location, SecondDerivative
+from rbprune.utils import processes
 from rbprune.utils.checked_calls import data_loss, outputs_of
 from rbprune.utils.finite import check_finite
 from rbprune.utils.modes import batch_normalising, evaluating
@@ -18,7 +19,8 @@ from rbprune.utils.modes import batch_normalising, evaluating
 
 @dataclass(frozen=True)
 class LossCheck:
-    """Some batches of (inputs, targets) and the loss on them."""
+    """Some batches of (inputs, targets) and the loss on them; several processes may have different ones, as many each,
+    and all get the mean."""
 
     batches: Sequence[tuple[Any, Any]]
     loss_fn: Callable[[Any, Any], Tensor]
@@ -28,7 +30,7 @@ class LossCheck:
         """The mean loss of each batch in nats per example, in evaluation mode; with ``batch_statistics`` batch
         normalisation takes those of each batch, as in training."""
         with batch_normalising(model) if batch_statistics else evaluating(model):
-            return torch.stack([loss for loss, _ in self._pass(model)])
+            return processes.mean(torch.stack([loss for loss, _ in self._pass(model)]))
 
     def look(self, model: nn.Module) -> tuple[float, float | None]:
         """The mean loss, and how much the network explains, both in nats per example; refused where it is no number."""
@@ -38,7 +40,10 @@ class LossCheck:
                 check_finite(float(loss), self.batches[number][0], f"training batch {number}")
                 losses.append(float(loss))
                 outputs.append(output)
-        return sum(losses) / len(losses), self._explained(outputs)
+        explained = self._explained(outputs)
+        found = [sum(losses) / len(losses), *([] if explained is None else [explained])]
+        mean, *known = processes.mean(torch.tensor(found, dtype=torch.float64)).tolist()
+        return mean, known[0] if known else None
 
     def slope(self, model: nn.Module, parameter: Tensor) -> tuple[Tensor, Tensor]:
         """The slope of the mean loss in a parameter, and the loss of each batch, both in nats per example and by the
@@ -52,7 +57,7 @@ class LossCheck:
                 per_nat = self._loss_per_nat(outputs)
                 slopes.append(slope / per_nat)
                 losses.append(loss.detach().double().cpu() / per_nat)
-        return torch.stack(slopes).mean(0), torch.stack(losses)
+        return processes.mean(torch.stack(slopes).mean(0)), processes.mean(torch.stack(losses))
 
     def _explained(self, outputs: list[Any]) -> float | None:
         """Of all batches together where they can be put together: a batch alone tells at most the log of its size."""

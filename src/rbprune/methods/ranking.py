@@ -16,6 +16,7 @@ from rbprune.methods.numerics import importance
 from rbprune.methods.settings import StageContext
 from rbprune.methods.stage import Stage
 from rbprune.methods.verdict import Verdict
+from rbprune.utils import processes
 
 
 class RankStage(Stage):
@@ -130,7 +131,7 @@ class Taylor(RankStage):
         self.gates.detach()
 
     def score(self, site: Site) -> Tensor:
-        return importance.normalised(self.split(self._scores)[site.name])
+        return importance.normalised(self.split(processes.mean(self._scores))[site.name])
 
 
 class Slimming(RankStage):

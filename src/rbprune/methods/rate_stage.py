@@ -19,6 +19,7 @@ from rbprune.methods.gate_stage import GateStage
 from rbprune.methods.price import ChannelPrices
 from rbprune.methods.price_search import PriceSearch
 from rbprune.methods.settings import ADAM_RATE, PruningSettings, StageContext
+from rbprune.utils import processes
 
 
 class RateStage(GateStage):
@@ -140,9 +141,11 @@ class RateStage(GateStage):
             self._give_up_fixed_point("the loss has no second derivative in the model's outputs")
             return
         for slope, (_, estimate) in zip(slopes, seen, strict=True):
-            estimate.update(slope, self.context.dataset_size)
+            estimate.update(slope, self.context.dataset_size, self.share)
         noise.note_curvature()
         if isinstance(self.likelihood, Location):
+            if not self.likelihood.is_measured:
+                self.likelihood.sums = processes.mean(self.likelihood.sums)
             self.factors.loss_per_nat = self.likelihood.loss_per_nat(outputs)
         if search is not None:
             later = self._of_whole_loss(search.curvature)
@@ -156,6 +159,7 @@ class RateStage(GateStage):
             return
         explained = explained_nats(self.likelihood, outputs, targets)
         if explained is not None:
+            explained = float(processes.mean(torch.tensor(explained, device=self.factors.rate.device)))
             prices = self.context.scaled_prices(explained)
             self.given = self._eps2(prices)
             if self.search is not None:

@@ -10,9 +10,19 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rbprune.errors import NumericalError
+from rbprune.utils import processes
 from rbprune.utils.checked_calls import outputs_of
 from rbprune.utils.finite import broken_numbers
 from rbprune.utils.modes import evaluating
+
+
+def _share_statistics(norms: list[_BatchNorm]) -> None:
+    """Several processes may have seen other batches: all take the mean of their statistics."""
+    if processes.world() > 1:
+        for norm in norms:
+            for statistic in (norm.running_mean, norm.running_var):
+                assert statistic is not None
+                statistic.copy_(processes.mean(statistic.clone()))
 
 
 def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
@@ -42,6 +52,7 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> int:
                 norm.momentum = momentum
                 if not count:
                     norm.load_state_dict(state)
+    _share_statistics(norms)
     broken = broken_numbers(model) if count else None
     if broken is not None:
         for norm, state in zip(norms, saved, strict=True):

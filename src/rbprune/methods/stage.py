@@ -22,6 +22,7 @@ from rbprune.methods.stage_cut import check_compensation, cut_stage
 from rbprune.methods.verdict import StageResult, Verdict, spare_one
 from rbprune.utils.checked_calls import data_loss, outputs_of
 from rbprune.utils.modes import evaluating
+from rbprune.utils.processes import BatchShare
 
 
 class Stage:
@@ -66,6 +67,8 @@ class Stage:
         self.guarded: list[str] = []
         """Sites where one channel was spared because all were redundant."""
         self.result: StageResult | None = None
+        self.share: BatchShare | None = None
+        """What the batch of this process counts among several; None: as many as it has examples."""
         self.start: Mapping[str, Tensor] | None = network_state(graph.model) if context.check is not None else None
         """The network before the stage, to which a cut that went wrong goes back."""
         self.loop = LoopWatch(graph.model, self, remember=remember)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rbprune.errors import ConfigError
+from rbprune.methods.agreement import check_agreement
 from rbprune.methods.compensation import Compensation, FactorCompensation, WeightCompensation
 from rbprune.methods.cut import CutReport, Proposal, StageStart, Transaction, cut_unmeasured
 from rbprune.methods.settings import PruningSettings
@@ -42,10 +43,23 @@ def cut_stage(
     batches: Iterable[Any],
     optimizer: torch.optim.Optimizer | None,
 ) -> CutReport:
-    """Forecast the cut, take the stage off the model, and make the cut, or what can be afforded of it.
+    """Forecast the cut, take the stage off the model, and make the cut, or what can be afforded of it; of several
+    processes all must come to the same network.
 
     ``batches`` are inputs for the recalibration, and for the compensation by weights.
     """
+    report = _make_cut(stage, verdicts, gone, batches, optimizer)
+    check_agreement(stage.graph, stage.names)
+    return report
+
+
+def _make_cut(
+    stage: Stage,
+    verdicts: dict[str, Verdict],
+    gone: dict[str, Tensor],
+    batches: Iterable[Any],
+    optimizer: torch.optim.Optimizer | None,
+) -> CutReport:
     context, forecast = stage.context, stage.forecast(gone)
     stage.abandon(forget=False)
     if isinstance(batches, Iterator):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rbprune.graph.cost import COSTS, MACS, find_cost
 from rbprune.methods import find_method
 from rbprune.methods.schedule import at_once
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.jobs import Job, check_jobs, run_side_by_side
 from rbprune.runs.series import computing_like, dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
@@ -137,17 +139,25 @@ class Comparison:
 
 
 def compare(
-    request: ComparisonRequest, folder: Path, *, console: Console, command: list[str] | None = None
+    request: ComparisonRequest, folder: Path, *, console: Console, command: list[str] | None = None, jobs: int = 1
 ) -> Comparison:
-    """Run what is missing in ``folder`` and gather the table; a method that fails keeps a row that says why."""
+    """Run what is missing in ``folder`` and gather the table; a method that fails keeps a row that says why.
+
+    With ``jobs`` so many runs go on side by side, in processes of their own that share the threads of this one.
+    """
     request.check()
+    check_jobs(jobs)
     _claim(folder, request)
     found = Comparison(request)
+    failed = run_side_by_side(_jobs(request, folder, command or []), jobs, console=console) if jobs > 1 else {}
     for method, ratio in _entries(request):
         row = MethodResults(method, _label(method, ratio))
         for seed in range(request.seeds):
+            if _title(row.label, seed) in failed:
+                row.failed = f"seed {seed}: {failed[_title(row.label, seed)]}"
+                continue
             try:
-                summary = _one(request, folder, method, ratio, seed, console, command or [])
+                summary = _one(request, folder, method, ratio, seed, command or [], console)
             except Interrupted:
                 raise
             except Exception as error:
@@ -194,26 +204,55 @@ def _entries(request: ComparisonRequest) -> list[tuple[str, float | None]]:
     return entries
 
 
+def _title(label: str, seed: int) -> str:
+    return f"{label}  seed {seed}"
+
+
+def _jobs(request: ComparisonRequest, folder: Path, command: list[str]) -> list[Job]:
+    """The runs that are not finished, each with those that it builds upon: its dense network, the first method on the
+    same seed, and the first run of all, which decides how all compute."""
+    found, entries = [], _entries(request)
+    if load_recipe(request.recipe, request.overrides).model.weights is None:
+        for seed in range(request.seeds):
+            train, log = partial(_train_dense, request, folder, seed), _place(folder, seed, "dense.log")
+            found.append(Job(_title("dense network", seed), train, log))
+    first = [_label(*entry) for entry in entries if entry[0] == request.methods[0]]
+    for method, ratio in entries:
+        label = _label(method, ratio)
+        for seed in range(request.seeds):
+            before = [_title("dense network", seed), _title(first[0], 0)]
+            before += [] if method == request.methods[0] else [_title(each, seed) for each in first]
+            call = partial(_one, request, folder, method, ratio, seed, command)
+            after = tuple(name for name in before if name != _title(label, seed))
+            found.append(Job(_title(label, seed), call, _place(folder, seed, f"{label}.log"), after))
+    return [job for job in found if not RunFolder(job.log.with_suffix("")).is_finished]
+
+
+def _train_dense(request: ComparisonRequest, folder: Path, seed: int, console: Console) -> list[str]:
+    """Train the dense network of a seed, unless it is there; returns the settings that name it."""
+    base = [*request.overrides, f"seed={seed}"]
+    out, title = folder / f"seed{seed}" / "dense", _title("dense network", seed)
+    return dense_weights(request.recipe, base, out, title=title, console=console)
+
+
 def _one(
     request: ComparisonRequest,
     folder: Path,
     method: str,
     ratio: float | None,
     seed: int,
-    console: Console,
     command: list[str],
+    console: Console,
 ) -> dict[str, Any]:
     """Run one method on one seed, or what is left of it, and return its summary."""
     label = _label(method, ratio)
 
     def settings() -> Settings:
-        base = [*request.overrides, f"seed={seed}"]
-        title = f"dense network  seed {seed}"
-        base += dense_weights(request.recipe, base, folder / f"seed{seed}" / "dense", title=title, console=console)
+        base = [*request.overrides, f"seed={seed}", *_train_dense(request, folder, seed, console)]
         return _settings(request, [*base, f"prune.method={method}"], folder, method, ratio, seed)
 
     out = _place(folder, seed, label)
-    return run_once(out, settings, title=f"{label}  seed {seed}", console=console, command=command)
+    return run_once(out, settings, title=_title(label, seed), console=console, command=command)
 
 
 def _settings(

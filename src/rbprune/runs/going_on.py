@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rbprune.errors import CheckpointError, WriteError
+from rbprune.errors import CheckpointError, ProcessesError, WriteError
+from rbprune.logging.events import read_events
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.lock import read_holder
 from rbprune.utils.interrupt import Interrupted, number_of
+from rbprune.utils.processes import is_restarted
 
 
 @contextmanager
@@ -19,6 +21,8 @@ def saying_how_to_go_on(run: RunFolder) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stop:
         raise Interrupted(number_of(stop), f"interrupted; {how_to_go_on(run)}") from None
+    except ProcessesError as error:
+        raise ProcessesError(f"{error}; {how_to_go_on(run)}") from error
     except WriteError as error:
         raise WriteError(f"{error}; then {how_to_go_on(run)}") from error
 
@@ -30,6 +34,17 @@ def how_to_go_on(run: RunFolder) -> str:
     if run.is_run:
         return f"go on with: rbprune resume {shlex.quote(str(run))}"
     return "give the same command again: nothing is kept of this run"
+
+
+def goes_on_after_restart(run: RunFolder, command: Sequence[str]) -> bool:
+    """Whether torchrun has started this command anew after a process died, and the folder holds the run that the same
+    command began: then it goes on. A folder that was there before is still refused."""
+    if not is_restarted() or not run.is_run:
+        return False
+    holder, began = read_holder(run), next(iter(read_events(run.events_file)), {})
+    known = [list(holder.command)] if holder is not None else []
+    known += [began["command"]] if isinstance(began.get("command"), list) else []
+    return list(command) in known
 
 
 def not_a_run(run: RunFolder) -> CheckpointError:

@@ -15,7 +15,7 @@ from rbprune.errors import CheckpointError
 from rbprune.runs.folder import RunFolder
 from rbprune.utils.files import write_errors
 from rbprune.utils.live_processes import ProcessId
-from rbprune.utils.processes import is_first
+from rbprune.utils.processes import group_name, is_first, is_restarted
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,15 @@ class Holder:
 
     process: ProcessId
     command: tuple[str, ...] = ()
+    group: str | None = None
+    """What torchrun calls the processes that were started together, where it did."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it works no longer: it is dead or, where that cannot be seen because it ran on another machine,
+        torchrun has started its group anew, which it does only after the end of all processes of the group."""
+        succeeded = is_restarted() and self.group is not None and self.group == group_name()
+        return self.process.is_dead or (succeeded and not self.process.is_here)
 
 
 @contextmanager
@@ -40,7 +49,7 @@ def locked(run: RunFolder, command: Sequence[str] = ()) -> Iterator[None]:
         run.path.mkdir(parents=True, exist_ok=True)
     try:
         with write_errors(run.lock_file):
-            _take(run, Holder(ProcessId.own(), tuple(command)))
+            _take(run, Holder(ProcessId.own(), tuple(command), group_name()))
         try:
             yield
         finally:
@@ -63,8 +72,9 @@ def _parse(content: bytes) -> Holder | None:
     try:
         raw = json.loads(content)
         process = ProcessId(str(raw["host"]), int(raw["pid"]), None if raw["began"] is None else int(raw["began"]))
-        return Holder(process, tuple(str(word) for word in raw["command"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        group = raw.get("group")
+        return Holder(process, tuple(str(word) for word in raw["command"]), None if group is None else str(group))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -82,9 +92,9 @@ def _take(run: RunFolder, own: Holder) -> None:
             if not _is_still(descriptor, run.lock_file):
                 continue  # given back in between
             holder = _parse(os.pread(descriptor, 1 << 20, 0))
-            if holder is not None and not holder.process.is_dead:
+            if holder is not None and not holder.is_over:
                 raise _held(run, holder)
-            content = json.dumps({**asdict(own.process), "command": own.command}).encode()
+            content = json.dumps({**asdict(own.process), "command": own.command, "group": own.group}).encode()
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, content, 0)
             os.fsync(descriptor)

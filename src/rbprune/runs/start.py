@@ -15,7 +15,7 @@ from rbprune.runs.trust import seal_code
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.utils.interrupt import Interrupted, Signals
-from rbprune.utils.processes import is_first
+from rbprune.utils.processes import is_first, lost_processes_named
 
 
 def start(
@@ -40,7 +40,8 @@ def start(
 
 def complete(runner: Runner, run: RunFolder) -> dict[str, Any]:
     """Do what the runner has left to do, write the results and return the summary; of several processes one writes."""
-    summary = runner.run()
+    with lost_processes_named():
+        summary = runner.run()
     with Signals() as signals:  # the results are written whole
         if runner.engine.main:
             run.write_network(runner.model, runner.pruner.plan)

@@ -14,6 +14,7 @@ from rbprune.runs.build import make_runner
 from rbprune.runs.dense_point import DENSE, dense_point
 from rbprune.runs.error_search import SearchOutcome, search_within
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.going_on import goes_on_after_restart
 from rbprune.runs.point import PrunedPoint, check_validation_data, point_after, step_ratio
 from rbprune.runs.resume import resume
 from rbprune.runs.search_summary import StepRun, StepRuns, chain_events, summarise_search
@@ -32,8 +33,11 @@ def launch(
     settings: Settings, folder: Path, *, console: Console | None = None, command: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Start a run in a new or empty folder and return its summary: one that prunes once or, with
-    ``prune.max_error_rise``, one that searches for the smallest network within it."""
+    ``prune.max_error_rise``, one that searches for the smallest network within it. Where torchrun starts the same
+    command anew because a process died, the run goes on."""
     words = list(command)
+    if goes_on_after_restart(RunFolder(folder), words):
+        return go_on(folder, console=console, command=words)
     if not searches(settings):
         return start(settings, folder, console=console, command=words)
     run = RunFolder(folder)

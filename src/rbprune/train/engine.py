@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from rbprune.errors import ConfigError
 from rbprune.settings.sections import RuntimeSettings
+from rbprune.utils.processes import is_restarted
 
 
 class Engine:
@@ -38,6 +40,8 @@ class Engine:
             except (RuntimeError, ValueError) as error:
                 raise ConfigError(f"runtime.accelerator={settings.accelerator!r} cannot be used: {error}") from error
             if devices * nodes > 1:
+                if nodes == 1 and is_restarted():
+                    meet_apart_from_earlier_attempts(self.fabric.device)
                 self.fabric.launch()
 
     @property
@@ -136,6 +140,36 @@ class Engine:
             return tensor
 
         return tree_map_only(Tensor, move, batch)
+
+
+def meet_apart_from_earlier_attempts(device: torch.device) -> None:
+    """Let processes that torchrun has started anew on one machine find each other, where its store is shared.
+
+    The store still holds the addresses of the processes that died, and torch does not tell attempts apart there
+    (pytorch issue 135712): whoever reads before the new address is written waits for the dead. On several machines the
+    count of attempts differs from one to the other, so there the shared store has to be switched off, by
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or dist.is_initialized():
+        return
+    shared = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)  # type: ignore[attr-defined]
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=dist.PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", shared),  # type: ignore[attr-defined]
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
+
+
+class Together(nn.Module):
+    """A model and what a method trains beside it as one module, so that several processes agree on all gradients."""
+
+    def __init__(self, model: nn.Module, method: nn.Module) -> None:
+        super().__init__()
+        self.model, self.method = model, method
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model(*args, **kwargs)
 
 
 def _processes(settings: RuntimeSettings) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from rbprune.bayes.likelihood import likelihood_of
 from rbprune.errors import DataError
 from rbprune.logging.journal import EpochRecord, StageRecord
 from rbprune.methods import Stage
@@ -17,11 +18,12 @@ from rbprune.methods.ending import FEWEST, Settling, StageEnding
 from rbprune.pruner import Loss
 from rbprune.settings.sections import FinetuneSettings, OptimSettings, PruneSettings, Settings
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
-from rbprune.train.engine import Engine
+from rbprune.train.engine import Engine, Together
 from rbprune.train.finite import LossMeter
 from rbprune.train.objective import distillation, training_outputs
 from rbprune.train.optim import learning_rate, make_optimizer
-from rbprune.train.stream import Stream, count_examples
+from rbprune.train.share import BatchPart, WeighedLoss, own_parts, weigh_loss
+from rbprune.train.stream import Stream
 from rbprune.utils.batch_norm import norms_of_single_values
 from rbprune.utils.checked_calls import data_loss
 from rbprune.utils.inputs import call
@@ -71,17 +73,6 @@ def plan_phases(settings: Settings, stages: int) -> list[Phase]:
     return [*phases, Phase(len(phases), "finetune", settings.finetune)]
 
 
-class _Together(nn.Module):
-    """A model and what a method trains beside it as one module, so that several processes agree on all gradients."""
-
-    def __init__(self, model: nn.Module, method: nn.Module) -> None:
-        super().__init__()
-        self.model, self.method = model, method
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.model(*args, **kwargs)
-
-
 class PhaseRun:
     """A phase in progress. ``step`` counts the steps that are done."""
 
@@ -100,6 +91,7 @@ class PhaseRun:
     ) -> None:
         self.phase, self.engine, self.model, self.stream, self.loss_fn = phase, engine, model, stream, loss_fn
         self.seed, self.stage, self.teacher = seed, stage, teacher
+        self.likelihood = likelihood_of(loss_fn)
         self._single_values: list[str] | None = None
         """Layers of batch normalisation that cannot train on one example, once there was a batch to ask for them."""
         self.steps = round((phase.optim.length if epochs is None else epochs) * stream.steps)
@@ -116,7 +108,9 @@ class PhaseRun:
             self.optimizers += [] if own is None else [own]
             self.settling = Settling.of(stage, phase.optim.settle, max(FEWEST, stream.steps // _LOOKS))
         self.ending = None if stage is None else StageEnding(stage, self.settling, self.steps)
-        module = model if stage is None or stage.module is None else _Together(model, stage.module)
+        module: nn.Module = model
+        if stage is not None and stage.module is not None:
+            module, stage.loop.gradients_agree = Together(model, stage.module), True
         self.module, self._ready = engine.setup(module, *self.optimizers)
 
     @property
@@ -178,16 +172,17 @@ class PhaseRun:
         epoch, start = divmod(self.step, self.stream.steps)
         last = min(self.steps, (epoch + 1) * self.stream.steps)
         torch.manual_seed(mix(self.seed, self.phase.salt, epoch))  # for a loader that shuffles by itself
-        for inputs, targets in self.stream.epoch(mix(self.phase.salt, epoch), start):
+        rank, world = self.engine.rank, self.engine.world
+        for part in own_parts(self.stream, mix(self.phase.salt, epoch), start, rank, world):
             began = time.perf_counter()
-            if not self.can_train(inputs, targets, self.engine.world):
+            if not self.can_train(part.inputs, part.whole, world):
                 self.step += 1
                 self.over = self.step >= self.steps
                 if self.step < last:
                     continue
                 self._check_some()
                 return
-            loss = self._train_step(inputs, targets)
+            loss = self._train_step(part)
             self.step += 1
             self.meter.seconds += time.perf_counter() - began
             self.over = self.step >= self.steps if self.ending is None else self.ending.is_over(self.step)
@@ -200,15 +195,15 @@ class PhaseRun:
             "give one that yields as many in every epoch"
         )
 
-    def can_train(self, inputs: Any, targets: Any, processes: int = 1) -> bool:
-        """Whether a batch has enough examples for so many processes: corrupt ones may have been left out, and of a
-        single one batch normalisation may see but one value of each channel."""
-        left = count_examples(inputs, targets)
+    def can_train(self, inputs: Any, left: int | None, processes: int = 1) -> bool:
+        """Whether a batch can be trained on by so many processes, of which so many examples are left: corrupt ones may
+        have been left out, and of a single one batch normalisation may see but one value of each channel. ``inputs``
+        are of the batch, or of a part of it."""
         if left is None or left >= 2 * processes:
             return True
-        if left >= processes and self._single_values is None:
+        if left and self._single_values is None:
             self._single_values = norms_of_single_values(self.model, self.engine.put(inputs))
-        return left >= processes and not self._single_values
+        return left > 0 and not self._single_values
 
     def _check_some(self) -> None:
         if self.meter.steps:
@@ -222,29 +217,38 @@ class PhaseRun:
             )
         raise DataError(f"no training example could be read in {where}: all were left out as corrupt; check data.path")
 
-    def _train_step(self, inputs: Any, targets: Any) -> Tensor:
-        """One step; no number is read from the device. Returns the mean loss of the data."""
+    def _train_step(self, part: BatchPart) -> Tensor:
+        """One step; no number is read from the device. Returns the mean loss of the whole batch."""
         epoch, batch = divmod(self.step, self.stream.steps)
         where = f"batch {batch} of epoch {epoch + 1} ({self.phase.kind})"
         # all randomness of a step depends on its place in the run alone, so a resumed run draws the same numbers
         self.engine.seed(mix(self.seed, self.phase.salt, self.step, self.engine.rank))
-        inputs, targets = self.engine.put(inputs, share=True), self.engine.put(targets, share=True)
+        inputs, targets = self.engine.put(part.inputs), self.engine.put(part.targets)
         lr = self.learning_rate(self.step)
         for group in self.optimizers[0].param_groups:
             group["lr"] = lr
         outputs = training_outputs(self.module, inputs, where)
-        loss = of_data = data_loss(self.loss_fn, outputs, targets, where)
-        penalty = of_data.new_zeros(()) if self.stage is None else self.stage.kl(targets)
-        self.meter.add(of_data, penalty, inputs, where)
+        weighed = weigh_loss(data_loss(self.loss_fn, outputs, targets, where), targets, part.examples, self.likelihood)
+        penalty = self._penalty(targets, weighed)
+        self.meter.add(weighed.mean, penalty, inputs, where)
+        loss = weighed.loss
         if self.teacher is not None:
-            loss = (1 - self.phase.distill) * loss + self.phase.distill * self._distill(inputs, outputs)
+            taught = weighed.by_examples * self._distill(inputs, outputs)
+            loss = (1 - self.phase.distill) * loss + self.phase.distill * taught
         loss = loss + penalty
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         self.engine.backward(loss)
         for optimizer in self._ready:
             optimizer.step()
-        return of_data.detach()
+        return weighed.mean
+
+    def _penalty(self, targets: Any, weighed: WeighedLoss) -> Tensor:
+        """What the stage adds to the loss, the same in all processes."""
+        if self.stage is None:
+            return weighed.mean.new_zeros(())
+        self.stage.share = weighed.share
+        return self.stage.kl(targets)
 
     def _distill(self, inputs: Any, outputs: Tensor) -> Tensor:
         assert self.teacher is not None

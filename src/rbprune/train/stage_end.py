@@ -16,7 +16,7 @@ from rbprune.settings.sections import Settings
 from rbprune.train.budget import Account, check_cost, forward_cost, observation_cost
 from rbprune.train.engine import Engine
 from rbprune.train.phase import PhaseRun
-from rbprune.train.stream import filled
+from rbprune.train.stream import count_examples, filled
 from rbprune.utils.checked_calls import data_loss
 from rbprune.utils.seeds import mix
 
@@ -63,7 +63,7 @@ class _Recalibration:
     def __iter__(self) -> Iterator[Any]:
         current, account = self.current, self.account
         epoch = current.stream.epoch(mix(current.phase.salt, CALIBRATION))
-        usable = (batch for batch in epoch if current.can_train(*batch))
+        usable = (batch for batch in epoch if current.can_train(batch[0], count_examples(*batch)))
         for inputs, _ in islice(usable, self.settings.runtime.recalibrate):
             account.spend("prune", forward_cost(1, current.stream.steps, account.share()))
             yield self.engine.put(inputs)

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DistributedSampler
 
-from rbprune.data.source import Source
+from rbprune.data.source import ReadsParts, Source
 from rbprune.errors import DataError
+from rbprune.utils import processes
 from rbprune.utils.interrupt import awaited
 from rbprune.utils.seeds import mix
 
@@ -48,18 +49,50 @@ class SourceStream:
         self.steps = whole if self.train and whole else -(-self.size // self.batch_size)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        seed = mix(self.seed, number)
-        if self.train:
-            order = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))
-        else:
-            order = torch.arange(self.size)
-        order = order[: self.steps * self.batch_size]
+        seed, order = mix(self.seed, number), self._order(number)
         return awaited(self.source.batches(order, self.batch_size, seed=seed, augment=self.train, start=start))
+
+    @property
+    def reads_parts(self) -> bool:
+        """Whether each of several processes can read its own examples alone."""
+        return isinstance(self.source, ReadsParts) and self.source.reads_parts
+
+    def parts(self, number: int, start: int, rank: int, world: int) -> Iterator[Batch]:
+        """What one of several processes has of the batches of an epoch; only where the source ``reads_parts``."""
+        assert isinstance(self.source, ReadsParts)
+        seed, order = mix(self.seed, number), self._order(number)
+        own = {"rank": rank, "world": world, "seed": seed, "start": start}
+        return awaited(self.source.part_batches(order, self.batch_size, augment=self.train, **own))
+
+    def examples_of(self, index: int) -> int:
+        """How many examples a batch has, by its place in the epoch."""
+        return min(self.batch_size, self.size - index * self.batch_size)
+
+    def _order(self, number: int) -> Tensor:
+        """The examples of an epoch."""
+        if not self.train:
+            return torch.arange(self.size)
+        generator = torch.Generator().manual_seed(mix(self.seed, number))
+        return torch.randperm(self.size, generator=generator)[: self.steps * self.batch_size]
 
 
 def filled(batches: Iterable[Batch]) -> Iterator[Batch]:
     """The batches of which something is left: a source that leaves out corrupt examples may empty one."""
     return (batch for batch in batches if rows(batch[1]) != 0)
+
+
+def own_batches(stream: Stream, rank: int, world: int) -> Iterator[tuple[int, Batch]]:
+    """The batches of a stream that a process evaluates, one of every ``world``, with their numbers; of a source of ours
+    it reads no others."""
+    if world > 1 and isinstance(stream, SourceStream) and not stream.train:
+        size, whole = stream.batch_size, torch.arange(stream.size)
+        numbers = range(rank, stream.steps, world)
+        order = torch.cat([whole[:0], *(whole[number * size : (number + 1) * size] for number in numbers)])
+        read = awaited(stream.source.batches(order, size, seed=mix(stream.seed, 0), augment=False))
+        batches: Iterator[tuple[int, Batch]] = zip(numbers, read, strict=True)
+    else:
+        batches = ((number, batch) for number, batch in enumerate(stream.epoch(0)) if number % world == rank)
+    return ((number, batch) for number, batch in batches if rows(batch[1]) != 0)
 
 
 def count_examples(inputs: Any, targets: Any) -> int | None:
@@ -110,7 +143,7 @@ class LoaderStream:
                 f"{name} is a {type(loader).__name__} that can be read only once; "
                 "give one that can be iterated again for every epoch, such as a DataLoader or a list"
             )
-        self.loader = loader
+        self.loader, self.name = loader, name
         try:
             self.steps = len(loader)  # type: ignore[arg-type]
         except TypeError:
@@ -131,9 +164,20 @@ class LoaderStream:
         return sum(_batch_size(batch) for batch in self.loader)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        self._refuse_divided()
         for index, batch in enumerate(awaited(self.loader)):
             if index >= start:
                 yield _pair(batch)
+
+    def _refuse_divided(self) -> None:
+        """Refuse a loader that gives every process other examples where every process takes its part of a batch."""
+        sampler = getattr(self.loader, "sampler", None)
+        if processes.world() > 1 and isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+            raise DataError(
+                f"{self.name} has a DistributedSampler for {sampler.num_replicas} processes, and rbprune divides every "
+                "batch among the processes itself, so most examples would be left out; give every process the same "
+                "loader, with shuffle=True and the batch_size of all together"
+            )
 
 
 def _why_empty(loader: Any) -> str:

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from rbprune.errors import ConfigError, DataError, first_line
 from rbprune.utils.inputs import arguments, call
 from rbprune.utils.loader_workers import worker_death
+from rbprune.utils.processes import lost_process
 
 _ORDINARY = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 """What a network or a loss raises for a batch that it cannot take."""
@@ -26,7 +27,7 @@ def outputs_of(model: nn.Module, inputs: Any, where: str) -> Any:
     except _ORDINARY as error:
         args, kwargs = arguments(inputs)
         told = ", ".join(_kind(value) for value in (*args, *kwargs.values()))
-        raise worker_death(error) or DataError(
+        raise (worker_death(error) or lost_process(error)) or DataError(
             f"the network fails on {where}: {first_line(error)}; its input is {told}; give every batch the form of the "
             "example_inputs, or leave this one out"
         ) from error
@@ -43,6 +44,7 @@ def data_loss(loss_fn: Callable[[Any, Any], Any], outputs: Any, targets: Any, wh
         outside = outside_classes(outputs, targets, where)
         raise (
             worker_death(error)
+            or lost_process(error)
             or outside
             or DataError(f"the loss fails on {where}: {first_line(error)}; {_describe(outputs, targets)}")
         ) from error

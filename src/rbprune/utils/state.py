@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
 from rbprune.errors import ModelError
+from rbprune.utils.checksums import sha256
 
 
 def state_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The model's state, contiguous, each tensor on its own."""
     check_state(model)
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+
+
+def tensor_sum(tensor: Tensor) -> str:
+    """A checksum of the type, shape and bits of a tensor, wherever it lies.
+
+    >>> zeros = torch.zeros(2)
+    >>> tensor_sum(zeros) == tensor_sum(zeros.clone()), tensor_sum(zeros) == tensor_sum(-zeros)
+    (True, False)
+    """
+    plain = tensor.detach().cpu().contiguous()
+    kind = f"{plain.dtype} {tuple(plain.shape)}".encode()
+    return sha256(kind + plain.reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def check_state(model: nn.Module) -> None:

@@ -26,6 +26,7 @@ from rbprune.graph.tracing.module_widths import WidthReads, freeze_read_widths
 from rbprune.graph.tracing.preserve_model import preserve_model
 from rbprune.graph.tracing.residual import Block, find_blocks
 from rbprune.graph.tracing.shapes import note_shapes
+from rbprune.graph.tracing.sharded import refuse_sharded
 from rbprune.graph.tracing.shared_tensors import freeze_shared_tensors
 from rbprune.graph.tracing.tracer import trace_forward
 from rbprune.utils.inputs import arguments
@@ -64,10 +65,13 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
 
 
 def _check_traceable(model: nn.Module, keep: Sequence[str]) -> None:
-    inside = next((name for name in ("_orig_mod", "module") if name in model._modules and _is_wrapper(model)), None)
+    refuse_sharded(model)
+    names = ("_orig_mod", "module", "_forward_module")
+    inside = next((name for name in names if name in model._modules and _is_wrapper(model)), None)
     if inside:
         raise ModelError(
-            f"a {type(model).__name__} is a wrapper around the model; prune its .{inside} and wrap it again afterwards"
+            f"a {type(model).__name__} is a wrapper around the model; prune its .{inside.replace('_forward_', '')} and "
+            "wrap it again afterwards"
         )
     modules = dict(model.named_modules(remove_duplicate=False))
     unknown = [name for name in keep if name not in modules]
@@ -80,7 +84,9 @@ def _check_traceable(model: nn.Module, keep: Sequence[str]) -> None:
 
 
 def _is_wrapper(model: nn.Module) -> bool:
-    return type(model).__module__.startswith(("torch.nn.parallel", "torch._dynamo"))
+    return type(model).__module__.startswith(
+        ("torch.nn.parallel", "torch._dynamo", "lightning_fabric.wrappers", "lightning.fabric.wrappers")
+    )
 
 
 def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[list[fx.Graph], WidthReads]:
