@@ -197,6 +197,12 @@ _ASK = ("size", "dim", "numel", "len", "getattr")
 """Questions that a tensor of identities answers as the activation would."""
 
 
+def known_answer(propagation: Propagation, node: fx.Node, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """What is asked of a tensor that identities would answer otherwise: its type, its device, its attributes."""
+    like = info(node).result
+    return call(node, (x, *args), kwargs) if isinstance(like, Tensor | torch.Size) else like
+
+
 def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
     """Run the operation of a node itself."""
     if node.op == "call_method":

@@ -48,9 +48,10 @@ BY_NAME: dict[str, Rule] = {
     ),
     **_words("where lerp lerp_ masked_fill masked_fill_ addcmul addcmul_ addcdiv addcdiv_", elementwise.all_together),
     **_words(
-        "floordiv mod not_ and_ or_ is_ size dim numel len getattr _assert size_in_python int",
+        "floordiv mod not_ and_ or_ is_ size dim numel len _assert size_in_python int",
         elementwise.plain_value,
     ),
+    **_words("getattr is_floating_point is_complex element_size", elementwise.known_answer),
     **_words("permute transpose t unsqueeze movedim swapaxes swapdims", shape.rearrange),
     **_words("view reshape", shape.reshape),
     **_words("cat concat concatenate", parts.concatenate),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
-from rbprune.errors import UnprunableError, first_line
+from rbprune.errors import first_line
 from rbprune.graph.markers import seen_by_hook
 from rbprune.graph.node_info import ModuleCall, info
 from rbprune.graph.propagation import Propagation
@@ -18,8 +18,9 @@ from rbprune.graph.rules import own_rule
 from rbprune.graph.tracing.concrete_sizes import ConcreteSizeTracer
 from rbprune.graph.tracing.hooks import HookedModule
 from rbprune.graph.tracing.module_widths import WidthReads
-from rbprune.graph.tracing.shapes import check_forward
-from rbprune.graph.tracing.source_line import current_source_line, error_source_line
+from rbprune.graph.tracing.preserve_model import seed_all
+from rbprune.graph.tracing.shapes import cannot_be_traced, check_forward
+from rbprune.graph.tracing.source_line import current_source_line
 
 _PARAMETRIZED = "torch.nn.utils.parametrize"
 
@@ -134,6 +135,7 @@ def trace_forward(
         tracer = _Tracer(propagation, inputs, leaves, hooked, width_reads)
         for each in hooked.values():
             each.marks = {"input": [], "output": []}
+        seed_all()
         try:
             with width_reads.watching(model):
                 graph = tracer.trace(model)
@@ -148,9 +150,5 @@ def trace_forward(
             if stuck:
                 leaves[stuck] = said
                 continue
-            check_forward(model, *inputs)
-            raise UnprunableError(
-                f"the forward of {type(model).__name__} cannot be traced{error_source_line(error)}: {said}; control "
-                "flow that depends on data, and code that needs real tensors, cannot be followed in the outermost "
-                "module: move it into a submodule (which is then left alone), or prune the submodule that has none"
-            ) from error
+            check_forward(model, inputs, hooked)
+            raise cannot_be_traced(model, error) from error

@@ -1,0 +1,212 @@
+"""Networks that lead a trace astray: what their forward computes is not what it computes for a stand-in of a tensor.
+
+Each is either followed as it runs, with the sites that it must have, or refused with words of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.graph.operations import Net, conv
+
+
+@dataclass
+class Hostile:
+    """A network, and the sites that it must have, or what is said of it."""
+
+    make: Callable[[], nn.Module]
+    sites: dict[str, int] | None = None
+    refused: str = ""
+    shape: tuple[int, ...] = (3, 3, 6, 6)
+    frozen: dict[str, str] = field(default_factory=dict)
+    """Layers that stay, each with words of the reason."""
+
+
+def hooks_that_collect() -> nn.Module:
+    features: list[Tensor] = []
+
+    def forward(net: Net, x: Tensor) -> Tensor:
+        features.clear()
+        y = net.b(net.a(x))
+        for feature in features:
+            y = y + feature
+        return net.c(y)
+
+    net = Net(forward, a=conv(3, 6), b=conv(6, 6), c=conv(6, 2))
+    net.a.register_forward_hook(lambda module, args, output: features.append(output))
+    return net
+
+
+class Stored:
+    """As fastai does it: a hook that keeps the last output of a module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.value: Tensor | None = None
+        module.register_forward_hook(self.store)
+
+    def store(self, module: nn.Module, args: Any, output: Tensor) -> None:
+        self.value = output
+
+
+def stored_and_concatenated() -> nn.Module:
+    def forward(net: Net, x: Tensor) -> Tensor:
+        y = net.b(net.a(x))
+        return net.c(y if net.hook.value is None else torch.cat([y, net.hook.value], 1))
+
+    net = Net(forward, a=conv(3, 6), b=conv(6, 4), c=conv(10, 2))
+    net.hook = Stored(net.a)
+    return net
+
+
+def stored_by_a_hook_that_changes_as_well() -> nn.Module:
+    kept: list[Tensor] = []
+
+    def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        kept[:] = [args[0]]
+        return output * 2
+
+    def forward(net: Net, x: Tensor) -> Tensor:
+        kept.clear()
+        y = net.b(net.a(x))
+        return net.c(y + kept[0] if kept else y)
+
+    net = Net(forward, a=conv(3, 6), b=conv(6, 6), c=conv(6, 2))
+    net.b.register_forward_hook(hook)
+    return net
+
+
+def hook_of_the_model_returns_features() -> nn.Module:
+    features: list[Tensor] = []
+    net = nn.Sequential(conv(3, 6), nn.ReLU(), conv(6, 2))
+    net[0].register_forward_hook(lambda module, args, output: features.append(output))
+    net.register_forward_hook(lambda module, args, output: (output, features[-1]))
+    return net
+
+
+def hook_of_the_model_scales() -> nn.Module:
+    net = nn.Sequential(conv(3, 6), nn.ReLU(), conv(6, 2))
+    net.register_forward_hook(lambda module, args, output: output * 2)
+    return net
+
+
+def hooks_that_look() -> nn.Module:
+    seen: list[float] = []
+    net = nn.Sequential(conv(3, 6), nn.ReLU(), conv(6, 2))
+    net[0].register_forward_hook(lambda module, args, output: seen.append((output * 2).mean().dim()))
+    net[0].register_forward_hook(lambda module, args, output: setattr(module, "last", output))
+    net[2].register_forward_pre_hook(lambda module, args: setattr(module, "seen", args[0]))
+    return net
+
+
+def asks(question: Callable[[Any], Any]) -> Callable[[], nn.Module]:
+    """A network that shifts its channels where the answer is yes."""
+
+    def forward(net: Net, x: Tensor) -> Tensor:
+        y = net.a(x)
+        return net.b(y.roll(1, 1) if question(y) else y)
+
+    return lambda: Net(forward, a=conv(3, 6), b=conv(6, 2))
+
+
+def counts_its_calls() -> nn.Module:
+    calls = iter(range(1000))  # nobody can put it back
+
+    def forward(net: Net, x: Tensor) -> Tensor:
+        y = net.a(x)
+        return net.b(y.roll(1, 1) if next(calls) else y)
+
+    return Net(forward, a=conv(3, 6), b=conv(6, 2))
+
+
+def weights_by_the_back_door(net: Net, x: Tensor) -> Tensor:
+    return net.b(net.a(x)) + sum(parameter.sum() for parameter in net.parameters())
+
+
+def aliased_sum(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    before = y
+    y += net.c(x)
+    return net.b(before)
+
+
+def accumulates(net: Net, x: Tensor) -> Tensor:
+    parts = torch.zeros(x.shape[0], 6, 6, 6, dtype=x.dtype)
+    parts += net.a(x)
+    return net.b(parts)
+
+
+class UpSample(nn.Module):
+    """As MONAI's UNets do it: the skip connection is used where it is a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.after = nn.ConvTranspose2d(6, 4, 2, 2), conv(9, 5)
+
+    def forward(self, x: Tensor, skip: Tensor | None) -> Tensor:
+        y = self.up(x)
+        if skip is not None and torch.jit.isinstance(skip, torch.Tensor) and isinstance(skip, torch.Tensor):
+            dimensions = len(x.shape) - 2
+            padding = [0] * (dimensions * 2)
+            for i in range(dimensions):
+                if skip.shape[-i - 1] != y.shape[-i - 1]:
+                    padding[i * 2 + 1] = 1
+            return self.after(torch.cat([skip, nn.functional.pad(y, padding, "replicate")], dim=1))
+        return self.after(y)
+
+
+def unet(net: Net, x: Tensor) -> Tensor:
+    first = net.first(x)
+    return net.last(net.up(net.down(nn.functional.max_pool2d(first, 2)), first))
+
+
+def by_precision(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    if y.dtype == torch.float16 or y.is_cuda or y.device.type == "meta" or not y.is_floating_point():
+        y = y.roll(1, 1)
+    return net.b(y.to(device=y.device, dtype=y.dtype))
+
+
+ASTRAY = "is not what its forward computes"
+NETWORKS: dict[str, Hostile] = {
+    "hooks that collect": Hostile(hooks_that_collect, refused="forward hook of 'a' sees is used by somebody else"),
+    "stored and concatenated": Hostile(stored_and_concatenated, refused="forward of Net cannot be traced at 'c'"),
+    "stored by a hook that changes": Hostile(stored_by_a_hook_that_changes_as_well, refused="forward hook of 'b' sees"),
+    "a hook of the model adds features": Hostile(
+        hook_of_the_model_returns_features, refused="a forward hook of the model itself returns something else"
+    ),
+    "a hook of the model scales": Hostile(hook_of_the_model_scales, {"0": 6}),
+    "hooks that look": Hostile(hooks_that_look, {"0": 6}),
+    "type(x) is Tensor": Hostile(asks(lambda y: type(y) is Tensor), refused=ASTRAY),
+    "callable(x)": Hostile(asks(callable), refused=ASTRAY),
+    "type in words": Hostile(asks(lambda y: "Tensor" in str(type(y))), refused=ASTRAY),
+    "isinstance, and another way": Hostile(
+        asks(lambda y: isinstance(y, Tensor)), {}, frozen={"a": "roll moves channels"}
+    ),
+    "isinstance of torch.jit": Hostile(
+        asks(lambda y: torch.jit.isinstance(y, Tensor)), {}, frozen={"a": "roll moves channels"}
+    ),
+    "isinstance, and no other way": Hostile(asks(lambda y: not isinstance(y, Tensor)), {"a": 6}),
+    "is it a list": Hostile(asks(lambda y: isinstance(y, (list, tuple, int))), {"a": 6}),
+    "a skip connection that is asked for its type": Hostile(
+        lambda: Net(unet, first=conv(3, 5), down=conv(5, 6), up=UpSample(), last=conv(5, 2)),
+        {"first": 5, "down": 6, "up.up": 4, "up.after": 5},
+        shape=(3, 3, 7, 7),
+    ),
+    "precision and device": Hostile(lambda: Net(by_precision, a=conv(3, 6), b=conv(6, 2)), {"a": 6}),
+    "a sum into zeros": Hostile(
+        lambda: Net(accumulates, a=conv(3, 6), b=conv(6, 2)), {}, frozen={"a": "with channels that cannot be removed"}
+    ),
+    "a parameter": Hostile(asks(lambda y: isinstance(y, nn.Parameter)), {"a": 6}),
+    "parameters taken from the list of them": Hostile(
+        lambda: Net(weights_by_the_back_door, a=conv(3, 6), b=conv(6, 2)), refused=ASTRAY
+    ),
+    "the first call is another": Hostile(counts_its_calls, refused=ASTRAY),
+    "an alias of what is added to": Hostile(
+        lambda: Net(aliased_sum, a=conv(3, 6), b=conv(6, 2), c=conv(3, 6)), refused=ASTRAY
+    ),
+}
