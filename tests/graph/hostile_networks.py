@@ -171,6 +171,77 @@ def by_precision(net: Net, x: Tensor) -> Tensor:
     return net.b(y.to(device=y.device, dtype=y.dtype))
 
 
+class PlainConv(nn.Conv2d):
+    """A subclass that computes nothing of its own."""
+
+
+class PlainNorm(nn.BatchNorm2d):
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, eps=1e-3)
+
+
+class ConvWithChild(nn.Conv2d):
+    """A convolution that pads by a module."""
+
+    def __init__(self, i: int, o: int) -> None:
+        super().__init__(i, o, 3)
+        self.pad = nn.ReflectionPad2d(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.pad(x))
+
+
+class Backwards(nn.Conv2d):
+    """A convolution that reads its channels backwards, in a method that torch calls."""
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return super()._conv_forward(x.flip(1), weight, bias)
+
+
+def hook_inside_of_a_layer() -> nn.Module:
+    net = nn.Sequential(conv(3, 6), ConvWithChild(6, 4), conv(4, 2))
+    net[1].pad.register_forward_hook(lambda module, args, output: output.flip(1))
+    return net
+
+
+class ListHead(nn.Module):
+    """As YOLOv5's head: writes into the list that it is given, and cannot be followed."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([conv(width, 4), conv(5, 4)])
+
+    def forward(self, xs: list[Tensor]) -> Tensor:
+        for i, layer in enumerate(self.convs):
+            xs[i] = layer(xs[i])
+        if float(xs[0].sum()) != float(xs[0].sum()):
+            raise ValueError("no number")
+        return xs[0] + xs[1]
+
+
+def list_head(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    return net.head([y, net.b(y)])
+
+
+def list_is_used_afterwards(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    xs = [y, net.b(y)]
+    return net.head(xs) + xs[0]
+
+
+def repeated_channels(net: Net, x: Tensor) -> Tensor:
+    a, b = net.a(x), net.b(x)
+    n, _, h, w = x.shape
+    return net.c(torch.cat([a, a, b], 1).view(n, torch.cat([a, b, b], 1).size(1), h, w))
+
+
+def repeated_channels_in_parts(net: Net, x: Tensor) -> Tensor:
+    a, b = net.a(x), net.b(x)
+    n, w = x.size(0), x.size(3)
+    return net.c(torch.cat([a, a, b], 1).view(n, torch.cat([a, b], 1).size(1), -1, w))
+
+
 ASTRAY = "is not what its forward computes"
 NETWORKS: dict[str, Hostile] = {
     "hooks that collect": Hostile(hooks_that_collect, refused="forward hook of 'a' sees is used by somebody else"),
@@ -200,6 +271,40 @@ NETWORKS: dict[str, Hostile] = {
     "precision and device": Hostile(lambda: Net(by_precision, a=conv(3, 6), b=conv(6, 2)), {"a": 6}),
     "a sum into zeros": Hostile(
         lambda: Net(accumulates, a=conv(3, 6), b=conv(6, 2)), {}, frozen={"a": "with channels that cannot be removed"}
+    ),
+    "a plain subclass": Hostile(
+        lambda: nn.Sequential(PlainConv(3, 6, 3), PlainNorm(6), nn.ReLU(), PlainConv(6, 5, 3), conv(5, 2)),
+        {"0": 6, "3": 5},
+    ),
+    "a convolution with a child": Hostile(
+        lambda: nn.Sequential(ConvWithChild(3, 6), nn.ReLU(), ConvWithChild(6, 5), conv(5, 2)), {"0": 6, "2": 5}
+    ),
+    "a subclass that changes what torch calls": Hostile(
+        lambda: nn.Sequential(conv(3, 6), Backwards(6, 5, 1), conv(5, 2)), {"1.weight": 5}, frozen={"0": "flip moves"}
+    ),
+    "a hook inside of a layer": Hostile(hook_inside_of_a_layer, refused=ASTRAY),
+    "layers called by keyword": Hostile(
+        lambda: Net(
+            lambda n, x: n.c(input=n.norm(input=n.b(input=n.a(input=x)))),
+            **{"a": conv(3, 6), "b": conv(6, 5), "norm": nn.BatchNorm2d(5), "c": conv(5, 2)},
+        ),
+        {"a": 6, "b": 5},
+    ),
+    "a head that writes into its list": Hostile(
+        lambda: Net(list_head, a=conv(3, 6), b=conv(6, 5), head=ListHead()),
+        {},
+        frozen={"a": "'head' (ListHead) has no channel rule and cannot be followed"},
+    ),
+    "a list that is used after it was written into": Hostile(
+        lambda: Net(list_is_used_afterwards, a=conv(3, 4), b=conv(4, 5), head=ListHead(4)), refused=ASTRAY
+    ),
+    "sizes of repeated channels": Hostile(
+        lambda: Net(repeated_channels, a=conv(3, 4), b=conv(3, 4), c=conv(12, 2)), {"a": 4}
+    ),
+    "sizes of repeated channels in parts": Hostile(
+        lambda: Net(repeated_channels_in_parts, a=conv(3, 4), b=conv(3, 4), c=conv(8, 2)),
+        {},
+        frozen={"a": "view uses the number of channels"},
     ),
     "a parameter": Hostile(asks(lambda y: isinstance(y, nn.Parameter)), {"a": 6}),
     "parameters taken from the list of them": Hostile(

@@ -20,6 +20,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rbprune.errors import UnprunableError
+from rbprune.graph.node_info import info
 from rbprune.graph.tracing.hooks import HookedModule, on_copies
 from rbprune.graph.tracing.preserve_model import preserve_model, seed_all
 from rbprune.graph.tracing.recorded_run import Keys, Origin, RecordedRun
@@ -93,8 +94,8 @@ class TracedForward:
         """Run the forward; the outputs may be a string, which says what is wrong with a hook of the model itself."""
         with self._prepared(keys, stand_in) as (run, (args, kwargs)):
             if hooks:
-                for each in self.hooked.values():
-                    _put_back_hooks(each, run)
+                for name, each in self.hooked.items():
+                    _put_back_hooks(each, run, changes=self._changes(name, each))
             try:
                 with run:
                     outputs = self.model.forward(*args, **kwargs)
@@ -102,6 +103,12 @@ class TracedForward:
                 raise forward_failed((*args, *kwargs.values()), error_source_line(error), error) from error
             wrong = self._judge_root_hooks(run, args, kwargs, outputs) if hooks else None
             return run, outputs if wrong is None else wrong
+
+    def _changes(self, name: str, each: HookedModule) -> bool:
+        """Whether hooks of a module change what passes, which stays then; or may, where all around the module stays."""
+        unfollowed = [str(n.target) for n in self.graph.nodes if n.op == "call_module" and info(n).failure]
+        inside = any(name == outer or name.startswith(f"{outer}.") for outer in unfollowed)
+        return bool(each.effects) or (each.effects is None and inside)
 
     def _judge_root_hooks(self, run: RecordedRun, args: Any, kwargs: Any, outputs: Any) -> str | None:
         """What is wrong with a hook of the model itself: it may change the outputs, but add nothing from inside."""
@@ -179,7 +186,7 @@ def _any_batch_size() -> Iterator[None]:
         F._verify_batch_size = before  # type: ignore[attr-defined]
 
 
-def _put_back_hooks(each: HookedModule, run: RecordedRun) -> None:
+def _put_back_hooks(each: HookedModule, run: RecordedRun, *, changes: bool) -> None:
     """Let a module have its hooks again. One that changes what passes gets copies, and what it returns is dropped: what
     it changes stays anyway (``hooks``), and so only what it hands on to others can be wrong."""
 
@@ -189,7 +196,7 @@ def _put_back_hooks(each: HookedModule, run: RecordedRun) -> None:
         run.forget(value for value in values if run.content(value).origin is Origin.WEIGHTS)
 
     def harmless(hook: Callable[..., Any]) -> Callable[..., Any]:
-        return hook if each.effects == {} else on_copies(hook, run)
+        return on_copies(hook, run) if changes else hook
 
     for hook, takes in each.pre:
         each.module.register_forward_pre_hook(harmless(hook), with_kwargs=takes)

@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from rbprune.errors import first_line
+from rbprune.graph.layer_table import computes_as_torch, torch_kind
 from rbprune.graph.markers import seen_by_hook
 from rbprune.graph.node_info import ModuleCall, info
 from rbprune.graph.propagation import Propagation
@@ -84,6 +85,8 @@ class _Tracer(ConcreteSizeTracer):
             return True
         kind = next(base for base in type(m).__mro__ if base.__module__ != _PARAMETRIZED)
         library = kind.__module__.startswith(("torch.nn", "torch.ao.nn"))
+        if computes_as_torch(m) and torch_kind(m) is not None:
+            return True
         return library and not isinstance(m, nn.Sequential) and "forward" not in vars(m)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
