@@ -27,8 +27,9 @@ def multiply_input(model: nn.Module, modules: dict[str, nn.Module], owner: str, 
     weight = find_tensor(model, owner)[2]
     assert weight is not None
     saved = weight.detach().clone()
-    shape = [-1 if d == 1 else 1 for d in range(weight.dim())]
-    weight.data.mul_(factors.to(weight).view(shape))
+    groups = len(factors) // weight.shape[1]  # each reads its own part of the channels
+    columns = factors.to(weight).view(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
+    weight.data.mul_(columns.view(*columns.shape, *[1] * (weight.dim() - 2)))
 
     def restore() -> None:
         weight.data.copy_(saved)

@@ -121,12 +121,17 @@ def _counted_by_question(node: fx.Node, args: tuple[Any, ...]) -> Any:
     if name == "size" and (rest or node.kwargs):
         return _counted_by_dimension(x, rest[0] if rest else node.kwargs["dim"])
     if name == "size" or (name == "getattr" and rest == ("shape",)):
-        return tuple(_counted_by_dimension(x, d) for d in range(x.dim()))
+        return counted_by_shape(x)
     if name == "len":
         return _counted_by_dimension(x, 0)
     if name == "numel":
         return [torch.unique(compact(x)[0])] if any(varies(x, d) for d in range(x.dim())) else []
     return None
+
+
+def counted_by_shape(x: Tensor) -> tuple[CountedChannels, ...]:
+    """For each dimension the channels whose number is its size."""
+    return tuple(_counted_by_dimension(x, d) for d in range(x.dim()))
 
 
 def _counted_by_dimension(x: Tensor, dim: Any) -> CountedChannels:

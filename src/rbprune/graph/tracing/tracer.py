@@ -26,7 +26,17 @@ from rbprune.graph.tracing.source_line import current_source_line
 _PARAMETRIZED = "torch.nn.utils.parametrize"
 
 
-_FACTORIES = (torch.zeros, torch.ones, torch.empty, torch.full, torch.rand, torch.randn, torch.arange, torch.linspace)
+_FACTORIES = (
+    torch.as_tensor,
+    torch.zeros,
+    torch.ones,
+    torch.empty,
+    torch.full,
+    torch.rand,
+    torch.randn,
+    torch.arange,
+    torch.linspace,
+)
 """Functions that take sizes, which fx lets them record only when told to."""
 
 
