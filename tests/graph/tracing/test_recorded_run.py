@@ -13,9 +13,9 @@ from rbprune.graph.tracing.recorded_run import Keys, Origin, RecordedRun
 Function = Callable[[Tensor, Tensor], Tensor]
 
 
-def key_of(function: Function, keys: Keys) -> int:
+def key_of(function: Function, keys: Keys, device: str = "cpu") -> int:
     run = RecordedRun(keys)
-    x, weight = torch.randn(2, 4), torch.randn(4)
+    x, weight = torch.randn(2, 4, device=device), torch.randn(4, device=device)
     run.name(x, "x", Origin.INPUTS)
     run.name(weight, "weight", Origin.WEIGHTS)
     with run:
@@ -62,22 +62,41 @@ OTHER: dict[str, tuple[Function, Function]] = {
 }
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("name", SAME)
-def test_what_computes_the_same_has_the_same_key(name: str) -> None:
-    keys: Keys = {}
+def test_what_computes_the_same_has_the_same_key(name: str, device: str) -> None:
+    keys = Keys()
     one, other = SAME[name]
-    assert key_of(one, keys) == key_of(other, keys)
+    with torch.device(device):
+        assert key_of(one, keys, device) == key_of(other, keys, device)
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("name", OTHER)
-def test_what_computes_something_else_has_another_key(name: str) -> None:
-    keys: Keys = {}
+def test_what_computes_something_else_has_another_key(name: str, device: str) -> None:
+    keys = Keys()
     one, other = OTHER[name]
-    assert key_of(one, keys) != key_of(other, keys)
+    with torch.device(device):
+        assert key_of(one, keys, device) != key_of(other, keys, device)
+
+
+def test_on_the_meta_device_results_look_as_torch_makes_them() -> None:
+    def forward(x: Tensor) -> list[Tensor]:
+        y = torch.nn.functional.max_pool2d(x.transpose(2, 3), 2).to(memory_format=torch.channels_last)
+        return [y, y.half(), y.relu_(), *y.max(1), y.t_() if y.dim() == 2 else y.squeeze_(0), y.argmax(0)]
+
+    x = torch.randn(1, 4, 6, 8)
+    keys = Keys()
+    for _ in range(2):
+        with RecordedRun(keys):
+            found = forward(x.to("meta"))
+        for a, b in zip(found, forward(x), strict=True):
+            assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
+    assert keys.results
 
 
 def test_operations_are_noted_with_the_line_and_what_they_depend_on() -> None:
-    run = RecordedRun({})
+    run = RecordedRun(Keys())
     x, weight = torch.randn(2, 4), torch.randn(4)
     run.name(x, "x", Origin.INPUTS)
     run.name(weight, "weight", Origin.WEIGHTS)

@@ -65,7 +65,7 @@ class TracedForward:
 
     def _difference(self, stand_in: StandIn) -> str | None:
         """Run both, and say in which operation they differ, if in any."""
-        keys: Keys = {}
+        keys = Keys()
         traced, from_graph = self._run_graph(keys, stand_in)
         run, from_forward = self._run_forward(keys, stand_in)
         if isinstance(from_forward, str):

@@ -17,13 +17,21 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from rbprune.graph.tracing.source_line import current_source_line
 
-Keys = dict[Hashable, int]
-"""The key of each way to compute something; the runs that are to be compared share one."""
 
-_BATCH_NORM = "native_batch_norm"
+class Keys(dict[Hashable, int]):
+    """The key of each way to compute something; the runs that are to be compared share one.
+
+    ``results`` are the shapes, strides and types of what operations return on the meta device, by those of their
+    arguments: the second run need not ask torch again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: dict[Hashable, Any] = {}
 
 
 class Origin(IntEnum):
@@ -91,8 +99,7 @@ class RecordedRun(TorchDispatchMode):
         plain_name = name.rstrip("_") if args and _is_whole(args[0]) else name  # what x += y makes is x + y
         signature = (plain_name, schema.overload_name, self._signature(args), self._signature(kwargs))
         read = [self.content(tensor) for tensor in _tensors((args, kwargs))]
-        without_values = name == _BATCH_NORM and args[0].is_meta
-        result = _normalised(args[0]) if without_values else func(*args, **kwargs)
+        result = self._result(func, args, kwargs)
         origin = max((content.origin for content in read), default=Origin.CONSTANT)
         written = [
             tensor
@@ -110,6 +117,25 @@ class RecordedRun(TorchDispatchMode):
             self._hold(tensor, Content(key, origin))
             self.operations.append(Operation(key, name, tuple(c.key for c in read), current_source_line()))
         return result
+
+    def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operation returns; one on the meta device runs only where nobody knows yet what that looks like."""
+        tensors = _tensors((args, kwargs))
+        if not tensors or not all(tensor.is_meta for tensor in tensors):
+            return func(*args, **kwargs)
+        schema = func._schema
+        if schema.name == "aten::native_batch_norm":
+            return _normalised(args[0])
+        if schema.name.endswith("_") and torch.Tag.inplace_view not in func.tags and isinstance(args[0], Tensor):
+            return args[0]
+        if any(each.alias_info is not None for each in (*schema.arguments, *schema.returns)):
+            return func(*args, **kwargs)
+        looks = (schema.name, schema.overload_name, _looks(args), _looks(kwargs))
+        if looks not in self.keys.results:
+            result = func(*args, **kwargs)
+            self.keys.results[looks] = tree_map_only(Tensor, _Look.of, result)
+            return result
+        return tree_map_only(_Look, _Look.tensor, self.keys.results[looks])
 
     def _key(self, signature: Hashable) -> int:
         return self.keys.setdefault(signature, len(self.keys))
@@ -134,6 +160,33 @@ class RecordedRun(TorchDispatchMode):
         if isinstance(value, bool | int | str | torch.dtype | torch.layout | torch.memory_format) or value is None:
             return (type(value).__name__, value)
         return type(value).__name__
+
+
+@dataclass(frozen=True)
+class _Look:
+    """All that there is to a tensor on the meta device."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> _Look:
+        return cls(tensor.shape, tensor.stride(), tensor.dtype)
+
+    def tensor(self) -> Tensor:
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
+
+
+def _looks(value: Any) -> Hashable:
+    """Arguments, with nothing but the looks of tensors."""
+    if isinstance(value, Tensor):
+        return _Look.of(value)
+    if isinstance(value, tuple | list):
+        return tuple(_looks(each) for each in value)
+    if isinstance(value, dict):
+        return tuple((name, _looks(each)) for name, each in value.items())
+    return (type(value).__name__, repr(value))
 
 
 def _address(tensor: Tensor) -> int:
