@@ -86,7 +86,7 @@ class TracedForward:
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             try:
                 with run:
-                    return run, _ForwardsOnly(self.model, graph=self.graph).run(*tensors)  # type: ignore[arg-type]
+                    return run, _ForwardsOnly(self.model, self.graph).run(*tensors)
             except Exception as error:
                 raise cannot_be_traced(self.model, error) from error
 

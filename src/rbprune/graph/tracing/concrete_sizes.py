@@ -122,7 +122,7 @@ class ConcreteSizeTracer(fx.Tracer):
 
     def _result(self, wanted: fx.Node) -> Any:
         """What a node of the graph so far returns for the example, without values."""
-        run = MetaInterpreter(self.root, graph=self.graph)  # type: ignore[arg-type]
+        run = MetaInterpreter(self.root, self.graph)
         run.env = self._results
         tensors = iter([leaf for leaf in tree_leaves(self.inputs) if isinstance(leaf, Tensor)])
         self.runs_modules = True

@@ -61,7 +61,8 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
             for parameter, flag in flags:
                 parameter.requires_grad = flag
             for tensor, version, value in tensors:
-                if tensor._version != version:
+                # batch normalisation writes its statistics without a new version
+                if tensor._version != version or not torch.equal(tensor, value):
                     tensor.detach().copy_(value)
 
 

@@ -29,11 +29,10 @@ def note_shapes(model: nn.Module, graph: fx.Graph, inputs: Arguments, hooked: di
     Tried in turn: the meta device (fast; fails for a forward that makes tensors on a device of its own), fake tensors,
     and, for a forward that looks at values, a real forward pass.
     """
-    module = fx.GraphModule(model, graph)
     try:
-        MetaInterpreter(module).run(*(on_meta(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)))
+        MetaInterpreter(model, graph).run(*(on_meta(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)))
     except Exception:
-        _fall_back(model, _NotingInterpreter(module), inputs, hooked)
+        _fall_back(model, _NotingInterpreter(model, graph), inputs, hooked)
 
 
 def check_forward(model: nn.Module, inputs: Arguments, hooked: dict[str, HookedModule], at: str = "") -> None:
@@ -128,7 +127,13 @@ def _layers_noted(module: nn.Module | None) -> Iterator[LayersInside]:
 
 
 class PlainInterpreter(fx.Interpreter):
-    """Runs a graph with plain lists and dicts in place of fx's, which nobody can write into."""
+    """Runs a graph with plain lists and dicts in place of fx's, which nobody can write into.
+
+    It takes the modules of the model as they are: a GraphModule would copy them one by one.
+    """
+
+    def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
+        super().__init__(model, graph=graph)  # type: ignore[arg-type]
 
     def run_node(self, n: fx.Node) -> Any:
         return plain(super().run_node(n))
