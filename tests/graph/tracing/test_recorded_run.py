@@ -42,12 +42,17 @@ def a_part_in_place(x: Tensor, w: Tensor) -> Tensor:
     return y
 
 
+def product(x: Tensor, w: Tensor) -> Tensor:
+    return torch.matmul(x.view(1, 2, 2, 2), w.view(1, 1, 2, 2).expand(1, 2, 2, 2)) * 0.5
+
+
 SAME: dict[str, tuple[Function, Function]] = {
     "the same": (lambda x, w: x * w + x, lambda x, w: x * w + x),
     "in place": (lambda x, w: x * w + x, in_place),
     "through an alias": (lambda x, w: x * w + x, through_an_alias),
     "a constant, or what makes it": (lambda x, w: x + torch.ones(4), lambda x, w: x + torch.zeros(4).exp()),
     "another number": (lambda x, w: x * 0.25, lambda x, w: x * 0.75),
+    "a product of four dimensions": (product, product),
     "what nobody uses": (lambda x, w: x * w, lambda x, w: (x + w).sum() * 0 if x is w else x * w),
 }
 OTHER: dict[str, tuple[Function, Function]] = {

@@ -133,7 +133,10 @@ class RecordedRun(TorchDispatchMode):
         looks = (schema.name, schema.overload_name, _looks(args), _looks(kwargs))
         if looks not in self.keys.results:
             result = func(*args, **kwargs)
-            self.keys.results[looks] = tree_map_only(Tensor, _Look.of, result)
+            given = {_address(tensor) for tensor in tensors}
+            # a view, of which torch does not always say that it is one (_unsafe_view), is made anew each time
+            if not any(_address(tensor) in given for tensor in _tensors(result)):
+                self.keys.results[looks] = tree_map_only(Tensor, _Look.of, result)
             return result
         return tree_map_only(_Look, _Look.tensor, self.keys.results[looks])
 
