@@ -48,7 +48,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "control flow": lambda: nn.Sequential(conv(3, 7), nn.ReLU(), conv(7, 6), Moody(), conv(6, 2)),
     "standardised": lambda: nn.Sequential(conv(3, 7), nn.ReLU(), conv(7, 6), Standardised(6, 4, 3, padding=1)),
     "groups": lambda: Net(
-        lambda n, x: F.conv2d(n.b(n.a(x).relu()), n.w, groups=3),
+        lambda n, x: F.conv2d(n.b(n.a(x).relu()), n.w * 2, groups=3),  # a plain weight with groups is followed
         a=conv(3, 7),
         b=conv(7, 6),
         w=nn.Parameter(torch.randn(6, 2, 3, 3)),
@@ -58,6 +58,12 @@ NETS: dict[str, Callable[[], nn.Module]] = {
         a=conv(3, 7),
         b=conv(7, 6),
         w=nn.Parameter(torch.randn(6, 4, 2, 2)),
+    ),
+    "layers called by keyword": lambda: Net(
+        lambda n, x: n.c(input=n.b(input=n.a(input=x)).mean((2, 3))), a=conv(3, 1), b=conv(1, 6), c=nn.Linear(6, 2)
+    ),
+    "a function with groups": lambda: Net(
+        lambda n, x: F.conv2d(n.a(x), n.w, groups=2), a=conv(3, 8), w=nn.Parameter(torch.randn(4, 4, 3, 3))
     ),
     "computed linear": lambda: Net(
         lambda n, x: F.linear(n.b(n.a(x).relu()).mean((2, 3)), n.w * 2),

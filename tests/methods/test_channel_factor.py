@@ -57,6 +57,21 @@ def test_all_consumers_of_a_channel_see_the_same_noise() -> None:
     assert not torch.equal(first, seen["b"]), "every forward pass draws anew"
 
 
+def test_noise_reaches_a_layer_that_is_called_by_keyword() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(input=self.a(input=x))
+
+    model, x = Named(), torch.randn(6, 3)
+    plain = model(x)
+    stage_of(model, ["a"], torch.zeros(2, 3), rate_init=0.5)
+    assert not torch.allclose(plain, model.train()(x))
+
+
 class Frames(nn.Module):
     """A sum that is read for each of two frames by one layer, and for both together by another."""
 

@@ -81,6 +81,36 @@ def library_forward(kind: type[nn.Module]) -> Any:
     return getattr(nearest, "forward", None)
 
 
+def computes_as_torch(module: nn.Module) -> bool:
+    """Whether a module computes what the class of torch computes that it is of, or derives from.
+
+    A subclass does where it adds nothing but how it is made and how it prints.
+
+    >>> class Plain(nn.Conv2d):
+    ...     pass
+    >>> class Padded(nn.Conv2d):
+    ...     def _conv_forward(self, x, weight, bias):
+    ...         return super()._conv_forward(nn.functional.pad(x, (1, 1)), weight, bias)
+    >>> computes_as_torch(Plain(1, 1, 1)), computes_as_torch(Padded(1, 1, 1))
+    (True, False)
+    """
+    own = {name for name, value in vars(module).items() if callable(value) and hasattr(type(module), name)}
+    for base in type(module).__mro__:
+        if base.__module__.startswith(("torch.nn", "torch.ao.nn")) and base.__module__ != _PARAMETRIZED:
+            return base is not nn.Module and not own
+        if base.__module__ != _PARAMETRIZED and not set(vars(base)) <= _COMPUTE_NOTHING:
+            return False
+    return False
+
+
+_PARAMETRIZED = "torch.nn.utils.parametrize"
+_COMPUTE_NOTHING = {
+    *("__init__", "__module__", "__qualname__", "__doc__", "__annotations__", "__constants__", "__parameters__"),
+    *("__repr__", "extra_repr", "reset_parameters", "__static_attributes__", "__firstlineno__", "__orig_bases__"),
+}
+"""What a class may define without computing anything else than its base."""
+
+
 def widths_of(module: nn.Module) -> Mapping[str, tuple[Role, ...]]:
     """The attributes of a module that count channels, each with the roles of the axes that it counts.
 

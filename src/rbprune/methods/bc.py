@@ -22,6 +22,7 @@ from rbprune.methods.channel_factor import ChannelFactor
 from rbprune.methods.gate_stage import GateStage
 from rbprune.methods.settings import StageContext
 from rbprune.methods.verdict import Verdict
+from rbprune.utils.inputs import inputs_by_position
 
 _CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 _TINY = 1e-8
@@ -41,6 +42,7 @@ class GaussianWeights(nn.Module):
             layer.register_forward_hook(_AddNoise(logvar))
             for layer, logvar in zip(self.layers, self.logvar, strict=True)
         ]
+        self._handles += [inputs_by_position(layer) for layer in self.layers]
 
     def kl(self) -> Tensor:
         """KL of all weights from N(0, 1)."""

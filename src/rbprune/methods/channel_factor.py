@@ -11,6 +11,7 @@ from torch.nn.modules.conv import _ConvNd
 from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph, Site
 from rbprune.graph.branch import Branch
+from rbprune.utils.inputs import inputs_by_position
 
 _MOST_SHAPES = 32
 """How many shapes of tensors have memory that is kept for the next step."""
@@ -63,6 +64,7 @@ class Gates:
                 if part.role == "in":
                     columns = _columns(graph, site, part)
                     hook = _Scale(self, site.name, columns)
+                    self._handles.append(inputs_by_position(graph.module(part.owner)))
                     self._handles.append(graph.module(part.owner).register_forward_pre_hook(hook))
 
     def detach(self) -> None:

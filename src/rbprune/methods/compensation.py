@@ -18,7 +18,7 @@ from rbprune.methods.numerics import reconstruct
 from rbprune.methods.numerics.patches import POINTS, is_plain, patches, places
 from rbprune.methods.reader_weights import layer_weight, weight_columns, write_weights
 from rbprune.utils import processes
-from rbprune.utils.inputs import call
+from rbprune.utils.inputs import call, inputs_by_position
 from rbprune.utils.modes import batch_normalising
 
 RIDGE = 1e-3
@@ -116,6 +116,7 @@ class WeightCompensation:
         for readers in self._groups():
             samples = {r: reconstruct.Moments(layer_weight(self.graph.module(r))[0].numel(), 0) for r in readers}
             handles = [self.graph.module(r).register_forward_hook(_Look(m)) for r, m in samples.items()]
+            handles += [inputs_by_position(self.graph.module(r)) for r in samples]
             try:
                 with batch_normalising(self.graph.model), torch.no_grad():
                     seen = self._show(self.batches) or self._show(self.others)

@@ -17,6 +17,7 @@ from rbprune.methods.reader_weights import weight_columns, write_weights
 from rbprune.methods.settings import StageContext
 from rbprune.methods.thinet import ReconstructionStage
 from rbprune.methods.verdict import Verdict
+from rbprune.utils.inputs import inputs_by_position
 
 
 class _Samples:
@@ -68,6 +69,7 @@ class CPStage(ReconstructionStage):
             raise ConfigError("cp compares with the network before any cut; set pruner.dense to a copy of it")
         layers = dict(dense.named_modules())
         handles = [self.graph.module(s.part.owner).register_forward_hook(s.read) for s in self.samples]
+        handles += [inputs_by_position(self.graph.module(s.part.owner)) for s in self.samples]
         handles += [layers[s.part.owner].register_forward_hook(s.wanted) for s in self.samples]
         try:
             for _ in self.run(batches, self.graph.model, dense):

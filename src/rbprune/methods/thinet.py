@@ -16,6 +16,7 @@ from rbprune.methods.settings import StageContext
 from rbprune.methods.stage import Stage
 from rbprune.methods.verdict import Verdict
 from rbprune.utils.checked_calls import outputs_of
+from rbprune.utils.inputs import inputs_by_position
 from rbprune.utils.modes import evaluating
 
 
@@ -78,6 +79,7 @@ class ThiNetStage(ReconstructionStage):
             return self.graph.module(part.owner).register_forward_hook(hook)
 
         handles = [see(part) for part in self.parts]
+        handles += [inputs_by_position(self.graph.module(part.owner)) for part in self.parts]
         try:
             for _ in self.run(batches, self.graph.model):
                 pass

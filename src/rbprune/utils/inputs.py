@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 
 class Arguments(NamedTuple):
@@ -32,3 +34,24 @@ def call(model: nn.Module, inputs: Any) -> Any:
     """Apply a model to a batch of inputs."""
     args, kwargs = arguments(inputs)
     return model(*args, **kwargs)
+
+
+def inputs_by_position(module: nn.Module) -> RemovableHandle:
+    """From now on hooks of the module find its inputs in ``args``, also where it is called as ``module(input=x)``.
+
+    >>> import torch
+    >>> layer, seen = nn.Linear(2, 1), []
+    >>> handle = inputs_by_position(layer)
+    >>> looks = layer.register_forward_hook(lambda module, args, output: seen.append(len(args)))
+    >>> _ = layer(input=torch.zeros(3, 2))
+    >>> seen
+    [1]
+    """
+
+    def move(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not kwargs:
+            return None
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        return bound.args, bound.kwargs
+
+    return module.register_forward_pre_hook(move, prepend=True, with_kwargs=True)

@@ -29,6 +29,31 @@ def block(net: Net, x: Tensor) -> Tensor:
 
 
 NETS: dict[str, Case] = {
+    "prelu as a function": (
+        lambda: Net(
+            lambda n, x: n.b(F.prelu(F.prelu(n.a(x), n.slopes), n.slope)),
+            **{"a": conv(3, 6), "b": conv(6, 2)},
+            slopes=nn.Parameter(torch.rand(6)),
+            slope=nn.Parameter(torch.rand(1)),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "converted": (
+        lambda: Net(lambda n, x: n.b(torch.as_tensor(n.a(x).type_as(x)).to(x)), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "turned and sampled": (
+        lambda: Net(
+            lambda n, x: n.b(
+                F.grid_sample(torch.rot90(n.a(x), 1, (2, 3)), n.g(x).permute(0, 2, 3, 1).tanh(), align_corners=False)
+            ),
+            **{"a": conv(3, 6), "b": conv(6, 2), "g": conv(3, 2)},
+        ),
+        (3, 5, 6),
+        {"a": 6},
+    ),
     "prelu": (lambda: nn.Sequential(conv(3, 6), nn.PReLU(6), conv(6, 2)), (3, 6, 6), {"0": 6}),
     "squeeze and excitation": (
         lambda: Net(gate, a=conv(3, 6), fc1=conv(6, 3, 1), fc2=conv(3, 6, 1), b=conv(6, 2)),

@@ -20,6 +20,27 @@ def normalised(net: Net, x: Tensor) -> Tensor:
 
 
 NETS: dict[str, Case] = {
+    "grouped as a function": (
+        lambda: Net(
+            lambda n, x: n.c(F.conv2d(n.a(x), n.weight, n.bias, padding=1, groups=2)),
+            **{"a": conv(3, 8), "c": conv(6, 2)},
+            weight=nn.Parameter(torch.randn(6, 4, 3, 3)),
+            bias=nn.Parameter(torch.randn(6)),
+        ),
+        (3, 6, 6),
+        {"a": 4, "weight": 3},
+    ),
+    "lstm and gru as readers": (
+        lambda: Net(
+            lambda n, x: n.b(n.lstm(y := n.a(x).flatten(2).transpose(1, 2))[0][:, -1] + n.gru(y)[0][:, 0]),
+            a=conv(3, 6),
+            lstm=nn.LSTM(6, 4, batch_first=True, bidirectional=True, num_layers=2),
+            gru=nn.GRU(6, 8, batch_first=True),
+            b=nn.Linear(8, 2),
+        ),
+        (3, 4, 5),
+        {"a": 6},
+    ),
     "conv1d": (
         lambda: nn.Sequential(nn.Conv1d(3, 6, 3), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 2, 3)),
         (3, 9),
@@ -100,6 +121,35 @@ def test_masked_equals_removed(name: str, training: bool) -> None:
 
 
 REFUSED: dict[str, Refusal] = {
+    "linear over space": (
+        lambda: Net(
+            lambda n, x: n.b(n.mix(n.a(x).flatten(2)).unflatten(2, (6, 6))),
+            **{"a": conv(3, 6), "b": conv(6, 2), "mix": nn.Linear(36, 36)},
+        ),
+        (3, 6, 6),
+        "'mix' (Linear) reads channels that are not in one dimension",
+    ),
+    "depthwise as a function": (
+        lambda: Net(
+            lambda n, x: n.b(F.conv2d(n.a(x), n.weight, groups=6)),
+            **{"a": conv(3, 6), "b": conv(6, 2)},
+            weight=nn.Parameter(torch.randn(6, 1, 3, 3)),
+        ),
+        (3, 6, 6),
+        "bound to each other by conv2d with groups",
+    ),
+    "group norm as a function": (
+        lambda: Net(lambda n, x: n.b(F.group_norm(n.a(x), 2)), a=conv(3, 6), b=conv(6, 2)),
+        (3, 6, 6),
+        "group_norm normalises over groups of channels, whose number is written",
+    ),
+    "attention": (
+        lambda: Net(
+            lambda n, x: n.b(torch.bmm((y := n.a(x).flatten(2)).transpose(1, 2), y)), a=conv(3, 6), b=nn.Linear(36, 2)
+        ),
+        (3, 6, 6),
+        "bmm has no channel rule",
+    ),
     "layer norm over channels": (
         lambda: Net(
             lambda n, x: n.b(n.norm(n.a(x).permute(0, 2, 3, 1))), a=conv(3, 6), norm=nn.LayerNorm(6), b=nn.Linear(6, 2)
@@ -167,3 +217,12 @@ def test_linear_after_flatten_owns_a_range_of_columns_per_channel() -> None:
     (part,) = [part for part in graph["4"].parts if part.role == "in"]
     assert part.owner == "8"
     assert part.positions[2].tolist() == list(range(32, 48))
+
+
+def test_no_noise_is_put_on_what_a_recurrent_layer_reads() -> None:
+    model = Net(lambda n, x: n.b(n.gru(n.a(x))[0]), a=nn.Linear(3, 6), gru=nn.GRU(6, 4), b=nn.Linear(4, 2))
+    graph = trace(model, torch.zeros(5, 2, 3))
+    assert [(site.name, graph.hookable(site)) for site in graph.sites] == [("a", False)]
+    graph.remove({"a": [0, 4]})
+    assert model.gru.input_size == 4
+    assert model(torch.zeros(5, 2, 3)).shape == (5, 2, 2)

@@ -30,7 +30,53 @@ def spread_by_size(net: Net, x: Tensor) -> Tensor:
     return net.b(y + net.m(x).expand(-1, y.size(1), -1, -1))
 
 
+def gate_by_shape(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    gate = net.fc(y.mean((2, 3))).sigmoid()
+    return net.b(y * gate.unflatten(1, (-1, 1, 1)).expand(y.shape) + y.flatten(2).reshape(y.shape))
+
+
 NETS: dict[str, Case] = {
+    "expand and reshape to a shape": (
+        lambda: Net(gate_by_shape, a=conv(3, 6), fc=nn.Linear(6, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "one map spread to a shape": (
+        lambda: Net(lambda n, x: n.b((y := n.a(x)) * n.m(x).expand(y.shape)), a=conv(3, 6), m=conv(3, 1), b=conv(6, 2)),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "view_as and reshape_as": (
+        lambda: Net(
+            lambda n, x: n.b((y := n.a(x)) + y.flatten(2).view_as(y) + n.c(x).flatten(2).reshape_as(y)),
+            a=conv(3, 6),
+            b=conv(6, 2),
+            c=conv(3, 6),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
+    "reshaped to the shape of another": (
+        lambda: Net(
+            lambda n, x: n.c(n.b(x).flatten(2).view((y := n.a(x)).size())) + n.d(y),
+            a=conv(3, 6),
+            b=conv(3, 6),
+            c=conv(6, 2),
+            d=conv(6, 2),
+        ),
+        (3, 5, 5),
+        {"b": 6},
+    ),
+    "a size beside -1": (
+        lambda: Net(
+            lambda n, x: n.b((y := n.a(x)).view(*y.shape[:2], -1).view(y.shape[0], y.shape[1], 5, 5)),
+            a=conv(3, 6),
+            b=conv(6, 2),
+        ),
+        (3, 5, 5),
+        {"a": 6},
+    ),
     "flatten": (
         lambda: nn.Sequential(conv(3, 6), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 5), nn.ReLU(), nn.Linear(5, 2)),
         (3, 6, 6),
@@ -112,6 +158,16 @@ def test_masked_equals_removed(name: str, training: bool) -> None:
 
 
 REFUSED: dict[str, Refusal] = {
+    "reshaped to a shape of something fixed": (
+        lambda: Net(lambda n, x: n.b(n.a(x).flatten(2).reshape(x.shape)), a=conv(6, 6), b=conv(6, 2)),
+        (6, 5, 5),
+        "reshape fixes the number of channels",
+    ),
+    "a shape put together": (
+        lambda: Net(lambda n, x: n.b((y := n.a(x)).view(y.shape[:2] + x.shape[2:])), a=conv(3, 6), b=conv(6, 2)),
+        (3, 5, 5),
+        "view uses the number of channels",
+    ),
     "a written width": (
         lambda: nn.Sequential(conv(3, 6), nn.Unflatten(1, (2, 3)), nn.Flatten(1, 2), conv(6, 2)),
         (3, 5, 5),

@@ -54,6 +54,13 @@ class GroupNormAct(nn.GroupNorm):
         return self.act(self.drop(super().forward(x)))
 
 
+class GroupNorm(nn.GroupNorm):
+    """Normalisation in groups, by the function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+
 class BlurPool2d(nn.Module):
     """A fixed filter for each channel."""
 
@@ -73,7 +80,7 @@ class Swish(nn.Module):
         return x * x.sigmoid()
 
 
-for stand_in in (Conv2dSame, ScaledStdConv2d, BatchNormAct2d, GroupNormAct, BlurPool2d, Swish):
+for stand_in in (Conv2dSame, ScaledStdConv2d, BatchNormAct2d, GroupNormAct, GroupNorm, BlurPool2d, Swish):
     stand_in.__module__ = "timm.layers.stand_in"
 
 MIDDLES = {
@@ -83,6 +90,7 @@ MIDDLES = {
     "depthwise standardised": (lambda: [ScaledStdConv2d(6, 6, 3, groups=6)], {"0": 6}),
     "norm and activation": (lambda: [BatchNormAct2d(6, Swish())], {"0": 6}),
     "groups and activation": (lambda: [GroupNormAct(3, 6)], {"0": 3}),
+    "groups": (lambda: [GroupNorm(3, 6)], {"0": 3}),
     "blur": (lambda: [BlurPool2d(6)], {"0": 6}),
 }
 

@@ -103,3 +103,14 @@ def test_a_block_that_is_another_one_in_training_stays() -> None:
     graph = trace(residual_net(auxiliary), IMAGE)
     assert graph.branches == {}
     assert "reads" in str(graph.frozen_branches["1.0"])
+
+
+def test_a_branch_of_attention_is_no_obstacle() -> None:
+    def forward(net: Net, x: Tensor) -> Tensor:
+        y = net.a(x)
+        y = y + net.attention(y, y, y)[0]
+        return net.c(net.b(y).relu())
+
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    model = Net(forward, a=nn.Linear(3, 4), attention=attention, b=nn.Linear(4, 6), c=nn.Linear(6, 2))
+    assert [site.name for site in trace(model, torch.zeros(2, 5, 3)).sites] == ["b"]

@@ -29,6 +29,18 @@ def test_looking_changes_nothing() -> None:
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_scripted_submodules_keep_their_mode_and_their_statistics(training: bool) -> None:
+    scripted = torch.jit.script(nn.Sequential(conv(6, 6), nn.BatchNorm2d(6), nn.Dropout(0.5)))
+    model = nn.Sequential(conv(3, 6), scripted, conv(6, 2)).train(training)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    trace(model, torch.ones(2, 3, 6, 6))
+    assert all(module.training is training for module in model.modules())
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    model.eval()(torch.ones(2, 3, 6, 6))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
 Make = Callable[[], nn.Module]
 
 

@@ -9,18 +9,27 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.graph.cutting.surgery import find_tensor
+from rbprune.utils.inputs import inputs_by_position
 
 
 def multiply_input(model: nn.Module, modules: dict[str, nn.Module], owner: str, factors: Tensor) -> Callable[[], None]:
     """Multiply the channels that a consumer reads, a module or a weight that a function uses; returns what puts things
     back."""
     if owner in modules:
-        return modules[owner].register_forward_pre_hook(_MultiplyInput(factors)).remove
+        by_position = inputs_by_position(modules[owner])
+        multiplied = modules[owner].register_forward_pre_hook(_MultiplyInput(factors))
+
+        def take_off() -> None:
+            multiplied.remove()
+            by_position.remove()
+
+        return take_off
     weight = find_tensor(model, owner)[2]
     assert weight is not None
     saved = weight.detach().clone()
-    shape = [-1 if d == 1 else 1 for d in range(weight.dim())]
-    weight.data.mul_(factors.to(weight).view(shape))
+    groups = len(factors) // weight.shape[1]  # each reads its own part of the channels
+    columns = factors.to(weight).view(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
+    weight.data.mul_(columns.view(*columns.shape, *[1] * (weight.dim() - 2)))
 
     def restore() -> None:
         weight.data.copy_(saved)

@@ -51,6 +51,29 @@ def channelwise_module(propagation: Propagation, node: fx.Node, module: nn.Modul
     return channelwise(propagation, node, x)
 
 
+def converted(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """to, type, type_as, as_tensor: the same values in another type, or that of another tensor."""
+    like = info(node).result
+    return x if isinstance(like, Tensor) else like
+
+
+def prelu(propagation: Propagation, node: fx.Node, x: Tensor, weight: Tensor) -> Any:
+    """F.prelu: one slope, or one for each channel."""
+    if weight.numel() == 1:
+        return x
+    slopes = weight.view([-1 if d == 1 else 1 for d in range(x.dim())])
+    return binary(propagation, node, x, slopes)
+
+
+def grid_sample(propagation: Propagation, node: fx.Node, x: Tensor, grid: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """F.grid_sample: every channel is read at the same places, which say themselves where: they are no channels."""
+    propagation.freeze(node, grid, "takes places from it", Kind.MIXES_CHANNELS)
+    vector = along(x, 1)
+    if vector is None:
+        return propagation.refuse(node, (x,), "does not find the channels in dimension 1", Kind.WRONG_DIMENSION)
+    return spread(vector, 1, info(node).result.shape)
+
+
 def over_dimension(
     propagation: Propagation, node: fx.Node, x: Tensor, dim: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
@@ -157,6 +180,12 @@ def roll(propagation: Propagation, node: fx.Node, x: Tensor, shifts: Any, dims: 
     return _moved(propagation, node, x, range(x.dim()) if dims is None else dims)
 
 
+def rot90(propagation: Propagation, node: fx.Node, x: Tensor, k: int = 1, dims: Any = (0, 1)) -> Any:
+    """rot90: turned in space, channels stay what they are."""
+    moved = _moved(propagation, node, x, dims)
+    return moved.rot90(k, dims) if moved is x else moved
+
+
 def _moved(propagation: Propagation, node: fx.Node, x: Tensor, dims: Any) -> Any:
     """Values move along ``dims``, which may hold no channels."""
     if any(varies(x, dim) for dim in tree_leaves(dims)):
@@ -195,6 +224,12 @@ def plain_value(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: A
 
 _ASK = ("size", "dim", "numel", "len", "getattr")
 """Questions that a tensor of identities answers as the activation would."""
+
+
+def known_answer(propagation: Propagation, node: fx.Node, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """What is asked of a tensor that identities would answer otherwise: its type, its device, its attributes."""
+    like = info(node).result
+    return call(node, (x, *args), kwargs) if isinstance(like, Tensor | torch.Size) else like
 
 
 def call(node: fx.Node, args: Any, kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.ids import FROZEN, along, compact, spread, varies
 from rbprune.graph.node_info import info
@@ -64,6 +65,17 @@ def linear(propagation: Propagation, node: fx.Node, module: nn.Linear, x: Tensor
     return spread(made, -1, info(node).result.shape)
 
 
+def recurrent(propagation: Propagation, node: fx.Node, module: nn.RNNBase, x: Tensor, *state: Any) -> Any:
+    """LSTM, GRU, RNN: they read channels in the last dimension; what they make they read again, so it stays."""
+    name = str(node.target)
+    for leaf in tree_leaves(state):
+        if isinstance(leaf, Tensor):
+            propagation.freeze(node, leaf, "takes a state from it", Kind.NOT_SUPPORTED)
+    tensors = tuple((f"{name}.weight_ih_l0{way}", 1) for way in ("", "_reverse")[: 1 + module.bidirectional])
+    propagation.axis(name, "in", _source(propagation, node, x, -1), tensors)
+    return propagation.frozen_like(info(node).result)
+
+
 def convolution(propagation: Propagation, node: fx.Node, module: _ConvNd, x: Tensor, *rest: Any) -> Any:
     """Convolution of any dimension, plain, grouped, depthwise or transposed."""
     name = str(node.target)
@@ -111,7 +123,7 @@ def functional_layer(
     refusal: tuple[str, Kind] | None = None
     if not all(isinstance(n, fx.Node) and n.op == "get_attr" for n in nodes):
         refusal = "with a computed weight has no channel rule", Kind.NO_RULE
-    elif groups != 1:
+    elif not isinstance(groups, int) or (groups != 1 and weight.dim() == 2):
         refusal = "with groups has no channel rule", Kind.NO_RULE
     elif any(_is_constant(n) for n in nodes):
         refusal = "has a weight that is no parameter of the model", Kind.NOT_A_PARAMETER
@@ -120,8 +132,18 @@ def functional_layer(
     if refusal is not None:
         _fix(propagation, node, weight, info(node).result.shape, dim)
         return propagation.refuse(node, (x, weight, bias), *refusal)
-    propagation.axis(name, "in", _source(propagation, node, x, dim), ((name, 1),))
+    source = _source(propagation, node, x, dim)
+    if groups == 1:
+        propagation.axis(name, "in", source, ((name, 1),))
+    else:  # their number is written: every group loses the same channels
+        parts = source.view(groups, -1)
+        propagation.ids.merge(parts, parts[:1], propagation.reason(node, "with groups", Kind.BOUND))
+        propagation.axis(name, "in", source)
+        propagation.axis(name, "columns", parts[0], ((name, 1),))
     made = _make(propagation, node, name, weight.shape[0], ((name, 0),))
+    if groups != 1:
+        outputs = made.view(groups, -1)
+        propagation.ids.merge(outputs, outputs[:1], propagation.reason(node, "with groups", Kind.BOUND))
     if isinstance(bias, Tensor):
         propagation.ids.merge(made, bias)
     _applied(propagation, node, name, dim)
@@ -188,6 +210,14 @@ def group_norm(propagation: Propagation, node: fx.Node, module: nn.GroupNorm, x:
     propagation.ids.merge(groups, groups[:, :1])
     propagation.axis(name, "along", vector, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
     return x
+
+
+def functional_group_norm(
+    propagation: Propagation, node: fx.Node, x: Tensor, num_groups: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """F.group_norm: only whole groups could go, and their number is written into the model."""
+    what = "normalises over groups of channels, whose number is written: one channel less changes the others"
+    return propagation.refuse(node, (x, args, kwargs), what, Kind.MIXES_CHANNELS)
 
 
 def layer_norm(

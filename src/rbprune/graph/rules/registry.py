@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -105,6 +106,8 @@ def apply_rule(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) 
         return propagation.refuse(node, (args, kwargs), "with out= has no channel rule", Kind.NO_RULE)
     for module in extra:
         _check_widths(str(node.target), module)
+    if node.op == "call_module" and kwargs and user_kind(propagation.modules[str(node.target)]) is None:
+        args, kwargs = _by_position(propagation.modules[str(node.target)], args, kwargs)
     try:
         result = rule(propagation, node, *extra, *args, **kwargs)
     except Exception:
@@ -119,6 +122,12 @@ def apply_rule(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) 
             f"the rule of {propagation.describe(node)} makes {tuple(result.shape)}, not {tuple(like.shape)}"
         )
     return result
+
+
+def _by_position(module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a module as its rule expects them: ``conv(input=x)`` is ``conv(x)``."""
+    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    return bound.args, bound.kwargs
 
 
 def _check_widths(name: str, module: nn.Module) -> None:

@@ -7,6 +7,7 @@ too: the parts of a fixed number of groups lose their channels together, a fixed
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,7 +34,52 @@ def flatten(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kw
 def reshape(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """view and reshape. A written size groups channels; a size taken from a tensor, or -1, follows them."""
     written = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
-    return _reshaped(propagation, node, x, x.reshape(*args, **kwargs), written)
+    result = x.reshape(*args, **kwargs)
+    sizes = _written_sizes(propagation, written, result.dim())
+    if sizes is None:
+        size_dependence.freeze_counted(propagation, node, size_dependence.counted_by_arguments(propagation, node))
+        return propagation.refuse(node, (x,), "takes sizes that are computed as a whole", Kind.NOT_SUPPORTED)
+    return _reshaped(propagation, node, x, result, sizes)
+
+
+def reshape_as(propagation: Propagation, node: fx.Node, x: Tensor, other: Tensor) -> Any:
+    """view_as and reshape_as: reshape to the shape of another tensor."""
+    counts = size_dependence.counted_by_shape(other)
+    return _reshaped(propagation, node, x, x.reshape(other.shape), [WrittenSize(c, True, True) for c in counts])
+
+
+@dataclass(frozen=True)
+class WrittenSize:
+    """A size as it stands in the model: the channels that it counts, and whether it is nothing but the size of a tensor
+    (``is_whole``), or such a size divided or multiplied (``is_size``). ``is_rest`` is the size that -1 stands for."""
+
+    counted: size_dependence.CountedChannels
+    is_size: bool
+    is_whole: bool
+    is_rest: bool = False
+
+
+def _written_sizes(propagation: Propagation, written: list[Any], count: int) -> list[WrittenSize] | None:
+    """Sizes as they stand in the model, each by itself or all in one shape; None where they are something else."""
+    if len(written) == count and not any(_is_shape(size) for size in written):
+        return [
+            WrittenSize(
+                size_dependence.counted_by(propagation, size),
+                is_size(size),
+                _is_whole(size),
+                isinstance(size, int) and size == -1,
+            )
+            for size in written
+        ]
+    counts = propagation.counted.get(written[0]) if len(written) == 1 and _is_shape(written[0]) else None
+    if not isinstance(counts, tuple) or len(counts) != count:
+        return None
+    return [WrittenSize(each, True, True) for each in counts]
+
+
+def _is_shape(size: Any) -> bool:
+    """Whether an argument is not one size, but several in one value."""
+    return isinstance(size, fx.Node) and isinstance(info(size).result, tuple)
 
 
 def unflatten(propagation: Propagation, node: fx.Node, x: Tensor, dim: int, sizes: Any) -> Any:
@@ -52,25 +98,27 @@ def _unflattened(propagation: Propagation, node: fx.Node, x: Tensor, dim: int, s
     """``written`` are the sizes of the new dimensions as they stand in the model."""
     before = dim % x.dim()
     after = x.dim() - before - 1
-    return _reshaped(propagation, node, x, x.unflatten(dim, sizes), [-1] * before + written + [-1] * after)
+    result = x.unflatten(dim, sizes)
+    found = _written_sizes(propagation, [-1] * before + written + [-1] * after, result.dim())
+    assert found is not None
+    return _reshaped(propagation, node, x, result, found)
 
 
-def _reshaped(propagation: Propagation, node: fx.Node, x: Tensor, result: Tensor, written: list[Any]) -> Any:
+def _reshaped(propagation: Propagation, node: fx.Node, x: Tensor, result: Tensor, written: list[WrittenSize]) -> Any:
     """``written`` are the sizes of the result as they stand in the model."""
     moving = [d for d in range(result.dim()) if varies(result, d)]
     free = []
     for d, size in enumerate(written):
-        counted = size_dependence.counted_by(propagation, size)
-        vector = along(result, d) if _is_whole(size) else None
+        vector = along(result, d) if size.is_whole else None
         following = (
             d in moving
-            and bool(counted)
-            and is_size(size)
-            and size_dependence.size_follows(propagation, counted, x, vector)
+            and bool(size.counted)
+            and size.is_size
+            and size_dependence.size_follows(propagation, size.counted, x, vector)
         )
-        if counted and not following:
-            size_dependence.freeze_counted(propagation, node, counted)
-        if following or (d in moving and isinstance(size, int) and size == -1):
+        if size.counted and not following:
+            size_dependence.freeze_counted(propagation, node, size.counted)
+        if following or (d in moving and size.is_rest):
             free.append(d)
         elif d in moving:
             propagation.ids.merge(result, result.narrow(d, 0, 1))
@@ -138,16 +186,17 @@ def expand(propagation: Propagation, node: fx.Node, x: Tensor, *sizes: Any) -> A
     shape = info(node).result.shape
     given = list(node.args[1]) if isinstance(node.args[1], tuple | list) else list(node.args[1:])
     other = torch.full((), FROZEN).expand(shape)
-    if len(given) != len(shape):  # a whole shape in one argument
+    written = _written_sizes(propagation, given, len(shape))
+    if written is None:  # sizes that are computed as a whole
         size_dependence.freeze_counted(propagation, node, size_dependence.counted_by_arguments(propagation, node))
         return _expanded(propagation, node, x, other, list(range(len(shape))))
     following: int | None = None
     fixed = []
-    for d, size in enumerate(given):
-        counted = size_dependence.counted_by(propagation, size)
-        if following is None and _is_whole(size) and len(counted) == 1 and len(counted[0]) == shape[d]:
+    for d, size in enumerate(written):
+        counted = size.counted
+        if following is None and size.is_whole and len(counted) == 1 and len(counted[0]) == shape[d]:
             following, other = d, spread(counted[0], d, shape)
-        elif size != -1:
+        elif not size.is_rest:
             fixed.append(d)
             size_dependence.freeze_counted(propagation, node, counted)
     return _expanded(propagation, node, x, other, fixed)

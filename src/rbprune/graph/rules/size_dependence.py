@@ -46,16 +46,28 @@ def size_follows(propagation: Propagation, counts: CountedChannels, x: Tensor, v
 
     Other channels are bound to those of ``vector``, or to those of ``x``, index by index.
     """
-    mine = torch.unique(compact(x)[0])
     if vector is None:
         vector = next((v for d in range(x.dim()) if varies(x, d) and (v := along(x, d)) is not None), None)
     for count in counts:
-        if torch.equal(torch.unique(count), mine):
+        if _have_equal_shares(count, x):
             continue
         if vector is None or len(vector) != len(count):
             return False
         propagation.ids.merge(vector, count)
     return True
+
+
+def _have_equal_shares(count: Tensor, x: Tensor) -> bool:
+    """Whether every channel has the same share of a count as of ``x``: then both shrink in the same proportion.
+
+    >>> _have_equal_shares(torch.tensor([1, 2]), torch.tensor([1, 1, 2, 2]))
+    True
+    >>> _have_equal_shares(torch.tensor([1, 2, 2]), torch.tensor([1, 1, 2]))
+    False
+    """
+    counted, times = torch.unique(count, return_counts=True)
+    held, places = torch.unique(compact(x)[0], return_counts=True)
+    return torch.equal(counted, held) and bool((times * places[0] == places * times[0]).all())
 
 
 def freeze_counted(propagation: Propagation, node: fx.Node, counts: CountedChannels) -> None:
@@ -109,12 +121,17 @@ def _counted_by_question(node: fx.Node, args: tuple[Any, ...]) -> Any:
     if name == "size" and (rest or node.kwargs):
         return _counted_by_dimension(x, rest[0] if rest else node.kwargs["dim"])
     if name == "size" or (name == "getattr" and rest == ("shape",)):
-        return tuple(_counted_by_dimension(x, d) for d in range(x.dim()))
+        return counted_by_shape(x)
     if name == "len":
         return _counted_by_dimension(x, 0)
     if name == "numel":
         return [torch.unique(compact(x)[0])] if any(varies(x, d) for d in range(x.dim())) else []
     return None
+
+
+def counted_by_shape(x: Tensor) -> tuple[CountedChannels, ...]:
+    """For each dimension the channels whose number is its size."""
+    return tuple(_counted_by_dimension(x, d) for d in range(x.dim()))
 
 
 def _counted_by_dimension(x: Tensor, dim: Any) -> CountedChannels:

@@ -30,11 +30,12 @@ BY_NAME: dict[str, Rule] = {
         "relu relu_ relu6 leaky_relu leaky_relu_ elu elu_ selu celu gelu silu mish hardswish hardsigmoid hardtanh "
         "hardtanh_ sigmoid sigmoid_ tanh tanh_ softplus softsign tanhshrink hardshrink softshrink threshold logsigmoid "
         "dropout dropout1d dropout2d dropout3d dropout_ alpha_dropout feature_dropout stochastic_depth drop_path "
-        "clone detach contiguous float double half bfloat16 to type_as abs neg exp log log1p sqrt rsqrt square "
+        "clone detach contiguous float double half bfloat16 abs neg exp log log1p sqrt rsqrt square "
         "reciprocal clamp clamp_ clip sin cos erf sign floor ceil round nan_to_num logical_not isnan isfinite "
         "zeros_like ones_like rand_like randn_like empty_like full_like",
         elementwise.channelwise,
     ),
+    **_words("to type_as as_tensor type", elementwise.converted),
     **_words(" ".join([*_POOLS, "interpolate", "upsample"]), elementwise.spatial),
     **_words("softmax log_softmax cumsum", elementwise.over_dimension),
     **_words("new_empty new_zeros new_ones new_full", elementwise.new_tensor),
@@ -48,11 +49,13 @@ BY_NAME: dict[str, Rule] = {
     ),
     **_words("where lerp lerp_ masked_fill masked_fill_ addcmul addcmul_ addcdiv addcdiv_", elementwise.all_together),
     **_words(
-        "floordiv mod not_ and_ or_ is_ size dim numel len getattr _assert size_in_python int",
+        "floordiv mod not_ and_ or_ is_ size dim numel len _assert size_in_python int",
         elementwise.plain_value,
     ),
+    **_words("getattr is_floating_point is_complex element_size", elementwise.known_answer),
     **_words("permute transpose t unsqueeze movedim swapaxes swapdims", shape.rearrange),
     **_words("view reshape", shape.reshape),
+    **_words("view_as reshape_as", shape.reshape_as),
     **_words("cat concat concatenate", parts.concatenate),
     **{
         "seen_by_hook": elementwise.seen_by_hook,
@@ -60,6 +63,10 @@ BY_NAME: dict[str, Rule] = {
         "normalize": elementwise.normalize,
         "flip": elementwise.flip,
         "roll": elementwise.roll,
+        "rot90": elementwise.rot90,
+        "prelu": elementwise.prelu,
+        "grid_sample": elementwise.grid_sample,
+        "group_norm": layers.functional_group_norm,
         "glu": parts.glu,
         "unflatten": shape.unflatten,
         "flatten": shape.flatten,
@@ -129,9 +136,11 @@ LAYERS = (
     LayerKind(
         layers.group_norm,
         types=(nn.GroupNorm,),
+        timm=("GroupNorm", "GroupNorm1"),
         widths={"num_channels": ("along",)},
         group_counts={"num_groups": ("along",)},
     ),
+    LayerKind(layers.recurrent, types=(nn.RNNBase,), widths={"input_size": ("in",)}),
     LayerKind(elementwise.channelwise_module, types=(nn.PReLU,), widths={"num_parameters": ("along",)}),
     LayerKind(_by_attributes(layers.layer_norm, "normalized_shape"), types=(nn.LayerNorm,)),
     LayerKind(elementwise.channelwise_module, types=_CHANNELWISE, timm=tuple(_TIMM_ACTIVATIONS.split())),

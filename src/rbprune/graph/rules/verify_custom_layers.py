@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from rbprune.graph.cutting.surgery import keep_positions
-from rbprune.graph.layer_table import Rule, library_forward, set_width
+from rbprune.graph.layer_table import Rule, computes_as_torch, set_width
 from rbprune.graph.rules.layers import convolution, linear
 from rbprune.graph.sites import Role
 
@@ -32,9 +32,11 @@ def verify_custom_layers(model: nn.Module) -> dict[nn.Module, Rule]:
 
 
 def _has_forward_of_its_own(module: nn.Module) -> bool:
-    """Whether its class computes something of its own from nothing but a weight and a bias."""
-    plain = set(module._parameters) == {"weight", "bias"} and not module._buffers and not module._modules
-    return "forward" not in vars(module) and type(module).forward is not library_forward(type(module)) and plain
+    """Whether its class computes something of its own from nothing but a weight and a bias; it may have children
+    without parameters and buffers (padding, an activation)."""
+    tensors = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+    plain = set(module._parameters) == {"weight", "bias"} and tensors <= {"weight", "bias"}
+    return "forward" not in vars(module) and not computes_as_torch(module) and plain
 
 
 def _can_be_cut(module: Any) -> bool:

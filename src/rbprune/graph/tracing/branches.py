@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from rbprune.graph.branch import Branch, Replacements, make_branch
 from rbprune.graph.cutting.replace_modules import FUNCTIONS, ZEROS
@@ -136,7 +136,7 @@ class _Branches:
             is_product = self.propagation.describe(node) in ("mul", "mul_", "imul")
             if not sources or (len(sources) > 1 and not is_product):
                 break
-            node = max(sources, key=lambda source: info(source).result.numel())
+            node = max(sources, key=_numel)
         return last
 
     def _replace_block(self, block: Block, fork: fx.Node) -> Replacements | None:
@@ -212,3 +212,9 @@ class _Branches:
         if last is None:
             return None
         return {path: [ZEROS] if path == last else [] for path in sorted(outermost)}
+
+
+def _numel(node: fx.Node) -> int:
+    """How large a node's result is; that of several (attention) counts as nothing."""
+    result = info(node).result
+    return result.numel() if isinstance(result, Tensor) else 0

@@ -5,7 +5,8 @@ Which it is cannot be read off a hook, so each is called once with random number
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
+from rbprune.graph.tracing.recorded_run import RecordedRun
 
 
 @dataclass
@@ -34,6 +36,8 @@ class HookedModule:
     kwargs: dict[str, Any] = field(default_factory=dict)
     output: Any = None
     marks: dict[str, list[fx.Node]] = field(default_factory=lambda: {"input": [], "output": []})
+    effects: dict[str, str] | None = None
+    """What its hooks change, of "input", "output" and "weights", each with a word on how; None where nobody knows."""
 
 
 def find_hooked_modules(model: nn.Module) -> dict[str, HookedModule]:
@@ -45,10 +49,29 @@ def find_hooked_modules(model: nn.Module) -> dict[str, HookedModule]:
     for name, module in model.named_modules():
         pre = [(hook, key in module._forward_pre_hooks_with_kwargs) for key, hook in module._forward_pre_hooks.items()]
         pre = [(hook, kwargs) for hook, kwargs in pre if not isinstance(hook, WeightNorm)]
-        post = [(hook, key in module._forward_hooks_with_kwargs) for key, hook in module._forward_hooks.items()]
+        post = hooks_on_output(module)
         if name and (pre or post):
             found[name] = HookedModule(module, pre, post)
     return found
+
+
+def hooks_on_output(module: nn.Module) -> list[tuple[Callable[..., Any], bool]]:
+    """The forward hooks of a module, each with whether it takes keyword arguments."""
+    return [(hook, key in module._forward_hooks_with_kwargs) for key, hook in module._forward_hooks.items()]
+
+
+@contextmanager
+def hooks_on(hooked: dict[str, HookedModule]) -> Iterator[None]:
+    """Inside, modules from which ``preserve_model`` has taken the hooks have them."""
+    handles = []
+    try:
+        for each in hooked.values():
+            handles += [each.module.register_forward_pre_hook(hook, with_kwargs=takes) for hook, takes in each.pre]
+            handles += [each.module.register_forward_hook(hook, with_kwargs=takes) for hook, takes in each.post]
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def note_hook_effects(propagation: Propagation, hooked: dict[str, HookedModule]) -> None:
@@ -56,7 +79,8 @@ def note_hook_effects(propagation: Propagation, hooked: dict[str, HookedModule])
     for name, each in hooked.items():
         if each.marks["input"] or each.marks["output"]:
             kind = type(each.module).__name__
-            for place, what in _effects(each).items():
+            each.effects = _effects(each)
+            for place, what in each.effects.items():
                 reason = Reason(Kind.FORWARD_HOOK, f"{name!r} ({kind}) has a forward hook that {what}")
                 for node in each.marks.get(place, ()):
                     info(node).hook = replace(reason, place=info(node).source_line)
@@ -108,3 +132,19 @@ def _same_objects(a: Any, b: Any) -> bool:
 def _equal(a: Any, b: Any) -> bool:
     pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
     return all(torch.equal(x, y) for x, y in pairs if isinstance(x, Tensor))
+
+
+def on_copies(hook: Callable[..., Any], run: RecordedRun) -> Callable[..., Any]:
+    """A hook that calls another one with copies of what it would see, and returns nothing.
+
+    What the other one writes into the module's tensors is not noted in the run, and what it raises is ignored.
+    """
+
+    def call(module: nn.Module, *values: Any) -> None:
+        before = [(tensor, run.content(tensor)) for tensor in (*module.parameters(), *module.buffers())]
+        with suppress(Exception):
+            hook(module, *tree_map_only(Tensor, torch.clone, values))
+        for tensor, content in before:
+            run.restore(tensor, content)
+
+    return call

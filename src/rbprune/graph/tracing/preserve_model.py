@@ -40,6 +40,7 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
         flags = [(p, p.requires_grad) for p in model.parameters() if p.is_leaf]
         devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
         state, numbers = random.getstate(), np.random.get_state()
+        scripted = [(m, m.training) for m in modules if isinstance(m, torch.jit.ScriptModule)]
         try:
             for module in modules:
                 module.training = training
@@ -55,11 +56,21 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
                 now.update(before)
                 for container, content in containers:
                     _refill(container, content)
+            for module, mode in scripted:
+                module.training = mode  # it does not lie among the attributes of a scripted module
             for parameter, flag in flags:
                 parameter.requires_grad = flag
             for tensor, version, value in tensors:
-                if tensor._version != version:
+                # batch normalisation writes its statistics without a new version
+                if tensor._version != version or not torch.equal(tensor, value):
                     tensor.detach().copy_(value)
+
+
+def seed_all() -> None:
+    """Let everything that throws dice throw the same ones each time; for use inside of ``preserve_model``."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 def _containers(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:

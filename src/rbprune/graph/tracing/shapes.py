@@ -11,38 +11,43 @@ import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.func import functional_call
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from rbprune.errors import ModelError, first_line
+from rbprune.errors import ModelError, UnprunableError, first_line
 from rbprune.graph.node_info import LayersInside, info
+from rbprune.graph.tracing.hooks import HookedModule, hooks_on
 from rbprune.graph.tracing.source_line import error_source_line
+from rbprune.utils.inputs import Arguments
 
 
-def note_shapes(model: nn.Module, graph: fx.Graph, inputs: tuple[Any, ...]) -> None:
+def note_shapes(model: nn.Module, graph: fx.Graph, inputs: Arguments, hooked: dict[str, HookedModule]) -> None:
     """Note the result of every node without its values (``NodeInfo.result``), and the layers that run inside of it.
 
     Tried in turn: the meta device (fast; fails for a forward that makes tensors on a device of its own), fake tensors,
     and, for a forward that looks at values, a real forward pass.
     """
-    module = fx.GraphModule(model, graph)
     try:
-        MetaInterpreter(module).run(*tree_map_only(Tensor, on_meta, inputs))
+        MetaInterpreter(model, graph).run(*(on_meta(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)))
     except Exception:
-        _fall_back(model, _NotingInterpreter(module), inputs)
+        _fall_back(model, _NotingInterpreter(model, graph), inputs, hooked)
 
 
-def check_forward(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run the model on its example inputs: what it raises itself is not the trace's fault."""
-    with _values_restored(model):
+def check_forward(model: nn.Module, inputs: Arguments, hooked: dict[str, HookedModule], at: str = "") -> None:
+    """Run the model on its example inputs: what it raises itself is not the trace's fault. ``at`` says where it fails,
+    where that is known already."""
+    args, kwargs = tree_map_only(Tensor, torch.clone, (inputs.args, inputs.kwargs))
+    with _values_restored(model), hooks_on(hooked):
         try:
             model.forward(*args, **kwargs)
         except Exception as error:
-            raise _forward_failed((*args, *kwargs.values()), error_source_line(error), error) from error
+            raise forward_failed((*args, *kwargs.values()), at or error_source_line(error), error) from error
 
 
-def _forward_failed(inputs: tuple[Any, ...], at: str, error: Exception) -> ModelError:
+def forward_failed(inputs: tuple[Any, ...], at: str, error: Exception) -> ModelError:
+    """The error for a forward that cannot run on its example."""
     given = [tuple(i.shape) if isinstance(i, Tensor) else type(i).__name__ for i in inputs]
     return ModelError(
         f"the model's forward fails on the example inputs {given}{at}: {first_line(error)}; "
@@ -50,18 +55,31 @@ def _forward_failed(inputs: tuple[Any, ...], at: str, error: Exception) -> Model
     )
 
 
-def _fall_back(model: nn.Module, shapes: _NotingInterpreter, inputs: tuple[Any, ...]) -> None:
-    """Note results by fake tensors or by a real forward pass; what the forward raises then is the model's own error."""
+def cannot_be_traced(model: nn.Module, error: Exception, at: str = "") -> UnprunableError:
+    """The error for a forward that can run, but not be followed."""
+    return UnprunableError(
+        f"the forward of {type(model).__name__} cannot be traced{at or error_source_line(error)}: {first_line(error)}; "
+        "control flow that depends on data, and code that needs real tensors, cannot be followed in the outermost "
+        "module: move it into a submodule (which is then left alone), or prune the submodule that has none"
+    )
+
+
+def _fall_back(
+    model: nn.Module, shapes: _NotingInterpreter, inputs: Arguments, hooked: dict[str, HookedModule]
+) -> None:
+    """Note results by fake tensors or by a real forward pass; where both fail, the forward says whose fault it is."""
+    tensors = tuple(leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))
     try:
         try:
             with _quiet("torch._subclasses.fake_tensor"), FakeTensorMode(allow_non_fake_inputs=True) as fake:
-                shapes.run(*tree_map_only(Tensor, fake.from_tensor, inputs))
+                shapes.run(*tree_map_only(Tensor, fake.from_tensor, tensors))
         except DataDependentOutputException:
             with _values_restored(model):
-                shapes.run(*inputs)
+                shapes.run(*tensors)
     except Exception as error:
         at = f" at {getattr(shapes.at.target, '__name__', shapes.at.target)!r}" if shapes.at is not None else ""
-        raise _forward_failed(inputs, at, error) from error
+        check_forward(model, inputs, hooked, at)
+        raise cannot_be_traced(model, error, at) from error
 
 
 def on_meta(tensor: Tensor) -> Tensor:
@@ -108,7 +126,34 @@ def _layers_noted(module: nn.Module | None) -> Iterator[LayersInside]:
             handle.remove()
 
 
-class _NotingInterpreter(fx.Interpreter):
+class PlainInterpreter(fx.Interpreter):
+    """Runs a graph with plain lists and dicts in place of fx's, which nobody can write into.
+
+    It takes the modules of the model as they are: a GraphModule would copy them one by one.
+    """
+
+    def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
+        super().__init__(model, graph=graph)  # type: ignore[arg-type]
+
+    def run_node(self, n: fx.Node) -> Any:
+        return plain(super().run_node(n))
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return super().call_module(target, plain(args), plain(kwargs))
+
+
+def plain(value: Any) -> Any:
+    """A value with plain lists and dicts in place of fx's."""
+    if type(value) is immutable_list:
+        return [plain(each) for each in value]
+    if type(value) is immutable_dict:
+        return {name: plain(each) for name, each in value.items()}
+    if type(value) is tuple:
+        return tuple(plain(each) for each in value)
+    return {name: plain(each) for name, each in value.items()} if type(value) is dict else value
+
+
+class _NotingInterpreter(PlainInterpreter):
     """Runs a graph and notes results and the layers that a module uses; ``at`` is the node that it has come to."""
 
     at: fx.Node | None = None
@@ -130,8 +175,8 @@ class MetaInterpreter(_NotingInterpreter):
         return on_meta(value) if isinstance(value, Tensor) else value
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        module = self.fetch_attr(target)
-        if isinstance(module, _BatchNorm) and type(module).forward is _BatchNorm.forward:
+        module, args, kwargs = self.fetch_attr(target), plain(args), plain(kwargs)
+        if isinstance(module, _BatchNorm) and type(module).forward is _BatchNorm.forward and not kwargs:
             module._check_input_dim(args[0])
             if args[0].shape[1] == module.num_features:
                 return args[0]  # as torch would say too, in 50 times as long

@@ -21,7 +21,8 @@ from rbprune.graph.rules.layers import parameter
 from rbprune.graph.rules.verify_custom_layers import verify_custom_layers
 from rbprune.graph.sites import Site, collect_sites
 from rbprune.graph.tracing.branches import apart_from_sites, find_branches
-from rbprune.graph.tracing.hooks import find_hooked_modules, note_hook_effects
+from rbprune.graph.tracing.compare_with_forward import TracedForward
+from rbprune.graph.tracing.hooks import HookedModule, find_hooked_modules, hooks_on_output, note_hook_effects
 from rbprune.graph.tracing.module_widths import WidthReads, freeze_read_widths
 from rbprune.graph.tracing.preserve_model import preserve_model
 from rbprune.graph.tracing.residual import Block, find_blocks
@@ -93,18 +94,22 @@ def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[li
     """The network in evaluation and, where it is another one (auxiliary heads), in training; the widths it reads."""
     found: list[fx.Graph] = []
     width_reads = WidthReads()
-    tensors = tuple(value for value in tree_leaves(inputs) if isinstance(value, Tensor))
+    tensors = (value for value in tree_leaves(inputs) if isinstance(value, Tensor))
     propagation.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
+    root_hooks = hooks_on_output(model)
+    judged: dict[str, HookedModule] = {}
     for training in (False, True):
         hooked = find_hooked_modules(model)
         with preserve_model(model, training=training):
             propagation.verified = verify_custom_layers(model)
             graph = trace_forward(propagation, inputs, hooked, width_reads)
-            if found and _signature(graph) == _signature(found[0]):
-                continue
-            note_shapes(model, graph, tensors)
-            note_hook_effects(propagation, hooked)
-            found.append(graph)
+            constants = {name: value for name, value in vars(model).items() if name.startswith("_tensor_constant")}
+            if not found or _signature(graph) != _signature(found[0]):
+                note_shapes(model, graph, inputs, hooked)
+                note_hook_effects(propagation, hooked)
+                found.append(graph)
+                judged = hooked
+        TracedForward(model, graph, inputs, training, judged, root_hooks, constants).compare()
     return found, width_reads
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
-from rbprune.errors import UnprunableError, first_line
+from rbprune.errors import first_line
+from rbprune.graph.layer_table import computes_as_torch, torch_kind
 from rbprune.graph.markers import seen_by_hook
 from rbprune.graph.node_info import ModuleCall, info
 from rbprune.graph.propagation import Propagation
@@ -18,13 +19,24 @@ from rbprune.graph.rules import own_rule
 from rbprune.graph.tracing.concrete_sizes import ConcreteSizeTracer
 from rbprune.graph.tracing.hooks import HookedModule
 from rbprune.graph.tracing.module_widths import WidthReads
-from rbprune.graph.tracing.shapes import check_forward
-from rbprune.graph.tracing.source_line import current_source_line, error_source_line
+from rbprune.graph.tracing.preserve_model import seed_all
+from rbprune.graph.tracing.shapes import cannot_be_traced, check_forward
+from rbprune.graph.tracing.source_line import current_source_line
 
 _PARAMETRIZED = "torch.nn.utils.parametrize"
 
 
-_FACTORIES = (torch.zeros, torch.ones, torch.empty, torch.full, torch.rand, torch.randn, torch.arange, torch.linspace)
+_FACTORIES = (
+    torch.as_tensor,
+    torch.zeros,
+    torch.ones,
+    torch.empty,
+    torch.full,
+    torch.rand,
+    torch.randn,
+    torch.arange,
+    torch.linspace,
+)
 """Functions that take sizes, which fx lets them record only when told to."""
 
 
@@ -83,6 +95,8 @@ class _Tracer(ConcreteSizeTracer):
             return True
         kind = next(base for base in type(m).__mro__ if base.__module__ != _PARAMETRIZED)
         library = kind.__module__.startswith(("torch.nn", "torch.ao.nn"))
+        if computes_as_torch(m) and torch_kind(m) is not None:
+            return True
         return library and not isinstance(m, nn.Sequential) and "forward" not in vars(m)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -134,6 +148,7 @@ def trace_forward(
         tracer = _Tracer(propagation, inputs, leaves, hooked, width_reads)
         for each in hooked.values():
             each.marks = {"input": [], "output": []}
+        seed_all()
         try:
             with width_reads.watching(model):
                 graph = tracer.trace(model)
@@ -148,9 +163,5 @@ def trace_forward(
             if stuck:
                 leaves[stuck] = said
                 continue
-            check_forward(model, *inputs)
-            raise UnprunableError(
-                f"the forward of {type(model).__name__} cannot be traced{error_source_line(error)}: {said}; control "
-                "flow that depends on data, and code that needs real tensors, cannot be followed in the outermost "
-                "module: move it into a submodule (which is then left alone), or prune the submodule that has none"
-            ) from error
+            check_forward(model, inputs, hooked)
+            raise cannot_be_traced(model, error) from error
