@@ -172,11 +172,11 @@ class Pruner:
 
     def _allowed_rise(self, explained: float | None) -> float:
         """How far above the loss of the dense network a cut may lead, in nats per example."""
+        if self.settings.ratio is not None:
+            return math.inf  # a target is met, and the verdict tells what it cost
         if self.settings.max_rise is not None:
             return self.settings.max_rise
-        if self.settings.ratio is not None or explained is None:
-            return math.inf
-        return MAX_RISE_SHARE * explained
+        return math.inf if explained is None else MAX_RISE_SHARE * explained
 
     def _set_price(self, explained: float) -> ChannelPrices:
         """Set the price that was left open, for a network that explains so much; returns what it comes to."""
