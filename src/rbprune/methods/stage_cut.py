@@ -48,18 +48,6 @@ def cut_stage(
 
     ``batches`` are inputs for the recalibration, and for the compensation by weights.
     """
-    report = _make_cut(stage, verdicts, gone, batches, optimizer)
-    check_agreement(stage.graph, stage.names)
-    return report
-
-
-def _make_cut(
-    stage: Stage,
-    verdicts: dict[str, Verdict],
-    gone: dict[str, Tensor],
-    batches: Iterable[Any],
-    optimizer: torch.optim.Optimizer | None,
-) -> CutReport:
     context, forecast = stage.context, stage.forecast(gone)
     stage.abandon(forget=False)
     if isinstance(batches, Iterator):
@@ -74,10 +62,13 @@ def _make_cut(
         step=stage.settings.channel_step,
     )
     if context.check is None:
-        return cut_unmeasured(stage.graph, proposal, batches, optimizer)
-    start = None if stage.start is None else StageStart(stage.start, stage.first_ranks() or proposal.ranks)
-    transaction = Transaction(stage.graph, context.check, limit=context.limit, allowed=context.allowed)
-    return transaction.make(proposal, batches, start, optimizer)
+        report = cut_unmeasured(stage.graph, proposal, batches, optimizer)
+    else:
+        start = None if stage.start is None else StageStart(stage.start, stage.first_ranks() or proposal.ranks)
+        transaction = Transaction(stage.graph, context.check, limit=context.limit, allowed=context.allowed)
+        report = transaction.make(proposal, batches, start, optimizer)
+    check_agreement(stage.graph, stage.names)
+    return report
 
 
 def _compensation(stage: Stage, batches: Iterable[Any]) -> Compensation | None:
