@@ -9,9 +9,9 @@ or asks for the device and does something else on this one, both run for real.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,6 +33,15 @@ StandIn = Callable[[Tensor], Tensor]
 
 
 @dataclass
+class MetaDevice:
+    """What the comparisons of one trace need not make twice: stand-ins for the model's tensors, by the id of those, and
+    what operations return (``Keys``)."""
+
+    stand_ins: dict[int, Tensor] = field(default_factory=dict)
+    results: dict[Hashable, Any] = field(default_factory=dict)
+
+
+@dataclass
 class TracedForward:
     """A graph, and the forward that it was traced from, in one mode.
 
@@ -47,6 +56,7 @@ class TracedForward:
     hooked: dict[str, HookedModule]
     root_hooks: list[tuple[Callable[..., Any], bool]]
     constants: dict[str, Any]
+    meta: MetaDevice = field(default_factory=MetaDevice)
 
     def compare(self) -> None:
         """Raise an ``UnprunableError`` unless the graph computes what the forward computes, with all its hooks on."""
@@ -65,7 +75,7 @@ class TracedForward:
 
     def _difference(self, stand_in: StandIn) -> str | None:
         """Run both, and say in which operation they differ, if in any."""
-        keys = Keys()
+        keys = Keys(self.meta.results)
         traced, from_graph = self._run_graph(keys, stand_in)
         run, from_forward = self._run_forward(keys, stand_in)
         if isinstance(from_forward, str):
@@ -80,7 +90,7 @@ class TracedForward:
         return _first_difference(traced, run, from_forward)
 
     def _run_graph(self, keys: Keys, stand_in: StandIn) -> tuple[RecordedRun, Any]:
-        with self._prepared(keys, stand_in) as (run, (args, kwargs)):
+        with self._prepared(keys, stand_in, with_lines=False) as (run, (args, kwargs)):
             for name, value in self.constants.items():
                 setattr(self.model, name, tree_map_only(Tensor, stand_in, value))
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -128,14 +138,16 @@ class TracedForward:
         return wrong
 
     @contextmanager
-    def _prepared(self, keys: Keys, stand_in: StandIn) -> Iterator[tuple[RecordedRun, Arguments]]:
+    def _prepared(
+        self, keys: Keys, stand_in: StandIn, *, with_lines: bool = True
+    ) -> Iterator[tuple[RecordedRun, Arguments]]:
         """Inside, the model has stand-ins for its tensors, which the run that is to be recorded knows by name."""
         on_device = torch.device("meta") if stand_in is on_meta else nullcontext()
         with ExitStack() as inside:
             inside.enter_context(preserve_model(self.model, training=self.training))
             inside.enter_context(_any_batch_size())
-            run = RecordedRun(keys)
-            _put_stand_ins(self.model, stand_in)
+            run = RecordedRun(keys, with_lines=with_lines)
+            _put_stand_ins(self.model, stand_in, self.meta.stand_ins if stand_in is on_meta else {})
             for name, parameter in self.model.named_parameters():
                 run.name(parameter, ("parameter", name), Origin.WEIGHTS)
             for name, buffer in self.model.named_buffers():
@@ -156,23 +168,25 @@ class _ForwardsOnly(PlainInterpreter):
         return self.fetch_attr(target).forward(*plain(args), **plain(kwargs))
 
 
-def _put_stand_ins(model: nn.Module, stand_in: StandIn) -> None:
+def _put_stand_ins(model: nn.Module, stand_in: StandIn, made: dict[int, Tensor]) -> None:
     """Replace the tensors of a model; ``preserve_model`` puts them back. Single values stay, as control flow needs
-    them, and so does what a scripted module holds, which cannot be replaced."""
-    made: dict[int, Tensor] = {}
+    them, and so does what a scripted module holds, which cannot be replaced. ``made`` are those that there are."""
+    of_this_run: dict[int, Tensor] = {}  # an id names a tensor only as long as somebody holds it
 
-    def replaced(tensor: Tensor) -> Tensor:
-        if id(tensor) not in made:
+    def replaced(tensor: Tensor, is_parameter: bool, is_held: bool) -> Tensor:
+        known = made if is_held and tensor.numel() > 1 else of_this_run
+        if id(tensor) not in known:
             copied = stand_in(tensor.detach()) if tensor.numel() > 1 else tensor.detach().clone()
-            is_parameter = isinstance(tensor, nn.Parameter)
-            made[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied
-        return made[id(tensor)]
+            known[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied
+        return known[id(tensor)]
 
     for module in model.modules():
         if not isinstance(module, torch.jit.ScriptModule):
             tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers, vars(module))
             for held in tables:
-                held.update({name: replaced(value) for name, value in held.items() if isinstance(value, Tensor)})
+                is_parameter, is_held = held is module._parameters, held is not tables[2]
+                tensors = [(name, value) for name, value in held.items() if isinstance(value, Tensor)]
+                held.update({name: replaced(value, is_parameter, is_held) for name, value in tensors})
 
 
 @contextmanager

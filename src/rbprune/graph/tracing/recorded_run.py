@@ -29,9 +29,9 @@ class Keys(dict[Hashable, int]):
     arguments: the second run need not ask torch again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, results: dict[Hashable, Any] | None = None) -> None:
         super().__init__()
-        self.results: dict[Hashable, Any] = {}
+        self.results: dict[Hashable, Any] = {} if results is None else results
 
 
 class Origin(IntEnum):
@@ -61,11 +61,11 @@ class Operation:
 
 
 class RecordedRun(TorchDispatchMode):
-    """While it is entered, notes every operation on tensors."""
+    """While it is entered, notes every operation on tensors; with the lines of source, if asked for."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, *, with_lines: bool = True) -> None:
         super().__init__()
-        self.keys = keys
+        self.keys, self.with_lines = keys, with_lines
         self.operations: list[Operation] = []
         self._contents: dict[int, Content] = {}
         self._alive: list[Tensor] = []  # the address of a storage names it only as long as it lives
@@ -115,7 +115,8 @@ class RecordedRun(TorchDispatchMode):
                 continue
             key = self._key((*signature, number))
             self._hold(tensor, Content(key, origin))
-            self.operations.append(Operation(key, name, tuple(c.key for c in read), current_source_line()))
+            line = current_source_line() if self.with_lines else None
+            self.operations.append(Operation(key, name, tuple(c.key for c in read), line))
         return result
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:

@@ -21,7 +21,7 @@ from rbprune.graph.rules.layers import parameter
 from rbprune.graph.rules.verify_custom_layers import verify_custom_layers
 from rbprune.graph.sites import Site, collect_sites
 from rbprune.graph.tracing.branches import apart_from_sites, find_branches
-from rbprune.graph.tracing.compare_with_forward import TracedForward
+from rbprune.graph.tracing.compare_with_forward import MetaDevice, TracedForward
 from rbprune.graph.tracing.hooks import HookedModule, find_hooked_modules, hooks_on_output, note_hook_effects
 from rbprune.graph.tracing.module_widths import WidthReads, freeze_read_widths
 from rbprune.graph.tracing.preserve_model import preserve_model
@@ -98,6 +98,7 @@ def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[li
     propagation.batch = next((len(t) for t in tensors if t.dim() > 1), 1) or 1
     root_hooks = hooks_on_output(model)
     judged: dict[str, HookedModule] = {}
+    meta = MetaDevice()
     for training in (False, True):
         hooked = find_hooked_modules(model)
         with preserve_model(model, training=training):
@@ -109,7 +110,7 @@ def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[li
                 note_hook_effects(propagation, hooked)
                 found.append(graph)
                 judged = hooked
-        TracedForward(model, graph, inputs, training, judged, root_hooks, constants).compare()
+        TracedForward(model, graph, inputs, training, judged, root_hooks, constants, meta).compare()
     return found, width_reads
 
 
