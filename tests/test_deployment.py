@@ -15,6 +15,8 @@ from tests.cli.command import run
 from tests.runs.test_pair import run_folder
 from tests.test_examples import ROOT, blocks
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no list of checksums")
+
 PAGE = ROOT / "docs" / "deployment.md"
 
 

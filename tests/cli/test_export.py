@@ -10,6 +10,8 @@ import pytest
 from tests.cli.command import Refused, run
 from tests.runs.test_pair import run_folder
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no list of checksums")
+
 
 def test_export_tells_what_it_wrote_and_what_the_check_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -15,6 +15,8 @@ from rbprune.export.signature import Signature
 from tests.export.test_bundle import TOLD
 from tests.runs.test_pair import run_folder
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no list of checksums")
+
 
 @pytest.fixture
 def exported(tmp_path: Path) -> Path:

@@ -15,6 +15,8 @@ from rbprune.export.samples import CHECKED_IMAGES, samples_of
 from rbprune.settings.sections import DataSettings
 from tests.runs.test_pair import run_folder
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no list of checksums")
+
 
 @pytest.fixture
 def network(tmp_path: Path) -> PrunedNetwork:

@@ -7,6 +7,7 @@ from torch import Tensor, fx, nn
 
 from rbprune.graph.node_info import NodeInfo, info
 from rbprune.graph.tracing.shapes import note_shapes
+from rbprune.utils.inputs import arguments
 from tests.graph.operations import Net, conv
 
 
@@ -34,7 +35,7 @@ def test_shapes_and_layers_are_noted_in_it() -> None:
     x = graph.placeholder("x")
     called = graph.call_module("inner", (x,))
     graph.output(called)
-    note_shapes(model, graph, (torch.zeros(2, 3, 5, 5),))
+    note_shapes(model, graph, arguments(torch.zeros(2, 3, 5, 5)), {})
     assert info(called).result.shape == (2, 6, 5, 5)
     assert info(called).result.is_meta
     assert info(called).layers_inside == [(model.inner.conv, (2, 6, 5, 5))]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rbprune import trace
+from rbprune import register_rule, trace
 from rbprune.graph.reasons import REMEDIES, Kind, Reason
 
 from .operations import Net, conv
@@ -31,8 +32,18 @@ def by_halves(n: Net, x: Tensor) -> Tensor:
     return n.b((y.view(y.size(0), 2, y.size(1) // 2, 6, 6) * n.c(x).unsqueeze(2)).flatten(1, 2))
 
 
-def in_a_new_way(n: Net, x: Tensor) -> Tensor:
-    return n.b(input=n.a(x))
+class Odd(nn.Module):
+    """A layer of somebody's own whose rule does not understand how it is called."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 1
+
+
+def odd_rule(propagation: Any, node: Any, module: nn.Module, x: Tensor, missing: Tensor) -> Tensor:
+    return missing
+
+
+register_rule(Odd, odd_rule)
 
 
 REASONS: dict[str, tuple[Callable[[Net, Tensor], Tensor], dict[str, nn.Module]]] = {
@@ -74,7 +85,7 @@ REASONS: dict[str, tuple[Callable[[Net, Tensor], Tensor], dict[str, nn.Module]]]
         {},
     ),
     "'b' (Conv2d) of an input without a batch dimension has no rule": (lambda n, x: n.b(n.a(x)[0]), {}),
-    "'b' (Conv2d) is called in a way without a rule": (in_a_new_way, {}),
+    "'odd' (Odd) is called in a way without a rule": (lambda n, x: n.odd(n.a(x)), {"odd": Odd()}),
     "its channels are bound to each other by mean over channels": (
         lambda n, x: n.b(n.a(x) * n.c(n.a(x).mean(1, keepdim=True)).sigmoid()),
         {"c": conv(1, 1)},

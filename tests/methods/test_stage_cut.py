@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,8 +56,8 @@ def test_where_the_loss_turns_out_to_have_no_curvature_factors_are_refused() -> 
         optimizer.step()
 
 
-def cut(model: nn.Module, way: str, **options: Any) -> tuple[nn.Module, float]:
-    """A network cut by ``uniform``, and by how much that was measured to raise its loss."""
+def cut(model: nn.Module, way: str, *, most: float = math.inf, **options: Any) -> tuple[nn.Module, float]:
+    """A network cut by ``uniform``, and by how much that was measured to raise its loss, ``most`` at most."""
     images, labels = stripes(256)
     dtype = next(model.parameters()).dtype
     batches = [(x.to(dtype), y) for x, y in zip(images.split(64), labels.split(64), strict=True)]
@@ -63,7 +65,8 @@ def cut(model: nn.Module, way: str, **options: Any) -> tuple[nn.Module, float]:
         copy.deepcopy(model), batches[0][0][:1], dataset_size=256, loss_fn=F.cross_entropy, method="uniform",
         macs_ratio=6, least=0.05, compensate=way, **options,
     )  # fmt: skip
-    found.measure(batches)
+    loss = found.measure(batches).loss
+    found._context = replace(found._context, limit=loss + most)  # under a ratio there is no limit but here
     stage = found.stage(0)
     masked: list[Tensor] = []
     plain = found.graph.remove
@@ -100,7 +103,7 @@ def test_a_compensated_cut_is_taken_back_like_any_other() -> None:
     model = tiny_cnn(8)
     learn_stripes(model)
     smallest, whole = cut(model, "weights")
-    smaller, measured = cut(model, "weights", max_rise=whole / 2)
+    smaller, measured = cut(model, "weights", most=whole / 2)
     assert measured <= whole / 2
     assert weights_of(smallest) < weights_of(smaller) < weights_of(model)
 

@@ -243,9 +243,9 @@ def test_a_finished_run_without_its_summary_is_not_run_over(whole: Path, tmp_pat
 def test_a_folder_that_is_deleted_while_it_runs_is_named(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = PhaseRun._train_step
 
-    def deleting(self: PhaseRun, inputs: Any, targets: Any) -> Any:
+    def deleting(self: PhaseRun, part: Any) -> Any:
         shutil.rmtree(copied, ignore_errors=True)
-        return plain(self, inputs, targets)
+        return plain(self, part)
 
     monkeypatch.setattr(PhaseRun, "_train_step", deleting)
     said = rf"cannot write {copied}/.*No such file or directory; its folder is gone.*give the same command again"

@@ -15,6 +15,7 @@ from rbprune.export.card import model_card
 from rbprune.export.network import CONFIG, PrunedNetwork
 from rbprune.export.signature import Signature
 from rbprune.runs.folder import RunFolder
+from rbprune.utils.checksums import sha256_file, sums_text
 from rbprune.utils.files import write_atomic
 from rbprune.utils.state import state_tensors
 
@@ -53,6 +54,10 @@ class Bundle:
         files = RunFolder(self.folder)
         write_atomic(files.weights_file, self.weights)
         write_atomic(files.plan_file, self.network.plan.to_json())
+        weights, plan = files.weights_file.name, files.plan_file.name
+        names = dict.fromkeys([weights, plan, *self.earlier.get("files", {}), file])  # the card is for people to change
+        kept = [name for name in names if (self.folder / name).is_file()]
+        write_atomic(files.sums_file, sums_text({name: sha256_file(self.folder / name) for name in kept}))
         config = self._config(file, told, signature)
         write_atomic(self.folder / CONFIG, json.dumps(config, indent=2) + "\n")
         write_atomic(self.folder / CARD, model_card(config))

@@ -14,6 +14,7 @@ from rbprune.errors import ConfigError, ExportError, first_line
 from rbprune.export.program import Program, for_export, silence
 from rbprune.export.signature import Signature, flat_tensors
 from rbprune.measure.runtimes import import_openvino, open_onnx, open_openvino
+from rbprune.runs.folder import RunFolder
 from rbprune.utils.inputs import call
 from rbprune.utils.state import load_state, state_tensors
 
@@ -23,7 +24,7 @@ NAMES: dict[Format, str] = {
     "onnx": "model.onnx",
     "pt2": "model.pt2",
     "openvino": "openvino_model.xml",
-    "safetensors": "model.safetensors",
+    "safetensors": RunFolder("").weights_file.name,
 }
 """The files as the Hugging Face hub and the libraries around it name them."""
 INT8_NAMES: dict[Format, str] = {"onnx": "model_int8.onnx", "openvino": "openvino_model_int8.xml"}

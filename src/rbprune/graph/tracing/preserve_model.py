@@ -62,7 +62,7 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
                 parameter.requires_grad = flag
             for tensor, version, value in tensors:
                 # batch normalisation writes its statistics without a new version
-                if tensor._version != version or not torch.equal(tensor, value):
+                if tensor._version != version or not (tensor.is_meta or torch.equal(tensor, value)):
                     tensor.detach().copy_(value)
 
 
