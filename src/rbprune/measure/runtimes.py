@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +62,24 @@ def open_onnx(file: Path | bytes, threads: int | None = None) -> FlatCall:
     return run
 
 
+@cache
+def _openvino_core() -> Any:
+    """OpenVINO's plugins, loaded once and kept.
+
+    Its CPU plugin gives the thread that loads it an alternate stack for signals, and takes the memory away when it is
+    unloaded: the next signal with a handler (SIGCHLD, once a DataLoader had workers) then ends the process.
+    """
+    return import_openvino().Core()
+
+
 def open_openvino(file: Path, threads: int | None = None) -> FlatCall:
     """Open an OpenVINO file (.xml, with its .bin beside it) on the CPU, in float32 where it is not quantised."""
-    runtime = import_openvino()
     options = {
         "INFERENCE_PRECISION_HINT": "f32",
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads or torch.get_num_threads(),
     }
-    request = runtime.Core().compile_model(str(file), "CPU", options).create_infer_request()
+    request = _openvino_core().compile_model(str(file), "CPU", options).create_infer_request()
 
     def run(tensors: Sequence[Tensor]) -> list[Tensor]:
         found = request.infer([tensor.numpy(force=True) for tensor in tensors], share_inputs=True)
