@@ -28,6 +28,7 @@ VERBS = {
     "calibrate": "Measure what the layers of a network take on this device at many widths: latency as a cost.",
     "time": "Time a network against its pruned self, in turns in one run: milliseconds, and their ratio.",
     "export": "Write a pruned network as ONNX, pt2, OpenVINO or safetensors, checked against PyTorch.",
+    "evaluate": "Count the error, MACs and parameters of a pruned network, and compare them with what its folder says.",
     "shard": 'Pack a folder of images into shuffled WebDataset shards, for data.name = "shards".',
 }
 """Each verb with a line for the overview. The function of that name in the module of that name is imported when it is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,7 @@ def export(
     out: Annotated[Path, Parameter(help="a folder for the Hugging Face hub, or the file alone: FILE.onnx, ...")],
     int8: Annotated[bool, Parameter(negative=(), help="quantise, calibrated on training images")] = False,
     batch: Annotated[str, Parameter(help="dynamic, or the one batch size that the file takes")] = "dynamic",
+    license: Annotated[str | None, Parameter(help="of the weights, for the card: apache-2.0, ...")] = None,
     set: Set = [],  # noqa: B006
     input: Input = None,
     json: Json = False,
@@ -45,6 +47,7 @@ def export(
     """
     size = _batch(batch)
     network = open_network(folder, model, set)
+    network = network if license is None else replace(network, license=license)
     samples = samples_of(network, sizes(input), required=bool(set))
     exported = export_network(network, samples, out, format=format, int8=int8, batch=size)
     if json:

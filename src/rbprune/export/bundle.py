@@ -73,6 +73,7 @@ class Bundle:
         return {
             "library_name": "rbprune",
             "rbprune_version": metadata.version("rbprune"),
+            "license": network.license or self.earlier.get("license"),
             "model": network.name,
             "classes": network.classes,
             "input_shape": None if network.input_shape is None else list(network.input_shape),

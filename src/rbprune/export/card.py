@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rbprune.models import ZOO
 from rbprune.utils.numbers import as_number, count, decimal, ratio, score
 
 HUB_DATASETS = {"mnist": "ylecun/mnist", "mnist-subset": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}
@@ -21,7 +22,7 @@ outputs = model({keyword}images)  # images: float32 tensor""",
 model = openvino.Core().compile_model("{file}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})
 outputs = model({{"{input}": images}})  # images: float32 numpy array""",
     "safetensors": """import rbprune
-model = rbprune.load(".", FreshModel())  # FreshModel: the class of the dense network
+model = rbprune.load(".", {fresh})  # a new instance of the dense network
 outputs = model(images)""",
 }
 """How a file is loaded and run, by format, in three lines."""
@@ -29,7 +30,14 @@ outputs = model(images)""",
 
 def model_card(config: Mapping[str, Any]) -> str:
     """The card of an exported folder, from what its ``config.json`` says."""
-    parts = [_metadata(config), _introduction(config), _results(config), _files(config), _loading(config), _licence()]
+    parts = [
+        _metadata(config),
+        _introduction(config),
+        _results(config),
+        _files(config),
+        _loading(config),
+        _licence(config),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -39,7 +47,7 @@ def _metadata(config: Mapping[str, Any]) -> str:
     classifies = summary.get("metric") == "error" and as_number(summary.get("error_after")) is not None
     data = str((config.get("data") or {}).get("name") or "")
     fields: dict[str, Any] = {
-        "license": "unknown",
+        "license": config.get("license") or "unknown",
         "library_name": "rbprune",
         "tags": ["pruning", "channel-pruning", "pytorch", *sorted(formats & {"onnx", "openvino"})],
     }
@@ -131,7 +139,7 @@ def _loading(config: Mapping[str, Any]) -> str:
     keyword = f"{first}=" if config.get("keywords") else ""
     blocks = []
     for name, file in config["files"].items():
-        code = LOADING[file["format"]].format(file=name, input=first, keyword=keyword)
+        code = LOADING[file["format"]].format(file=name, input=first, keyword=keyword, fresh=_fresh(config))
         blocks.append(f"`{name}`:\n\n```python\n{code}\n```")
     shape = config.get("input_shape")
     size = f" One example has the shape {' x '.join(map(str, shape))}." if shape else ""
@@ -143,7 +151,18 @@ def _loading(config: Mapping[str, Any]) -> str:
     return "\n\n".join(["## Loading", *([names] if names else []), *blocks])
 
 
-def _licence() -> str:
+def _fresh(config: Mapping[str, Any]) -> str:
+    """The expression that builds the dense network: ours by their names, anybody else's by a name to fill in."""
+    name = str(config["model"])
+    if name not in ZOO and not name.startswith("torchvision:"):
+        return "FreshModel()"
+    classes = f", classes={config['classes']}" if config.get("classes") else ""
+    return f'rbprune.models.build("{name}"{classes})'
+
+
+def _licence(config: Mapping[str, Any]) -> str:
+    if config.get("license"):
+        return f"## Licence\n\nOf the weights: {config['license']}."
     return (
         "## Licence\n\nNot chosen yet: write the licence of the weights here, and its identifier into the first block."
     )

@@ -36,6 +36,8 @@ class PrunedNetwork:
     input_shape: tuple[int, ...] | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
     data: DataSettings | None = None
+    license: str | None = None
+    """Of the weights, by its name on the Hugging Face hub, such as ``apache-2.0``; None where nobody chose one."""
 
 
 def open_network(folder: Path, model_name: str | None = None, overrides: Iterable[str] = ()) -> PrunedNetwork:
@@ -77,6 +79,7 @@ def _open_exported(folder: Path, model_name: str | None, changes: dict[str, Any]
         input_shape=tuple(shape) if shape else None,
         summary=config.get("summary") or {},
         data=DataSettings(**{**data, **changes}) if data or "name" in changes else None,
+        license=config.get("license"),
     )
 
 
