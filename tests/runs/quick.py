@@ -40,6 +40,8 @@ QUICK = (
     "prune.max_rise=100",
     "finetune.epochs=3",
     "finetune.distill=0.3",
+    "finetune.average=0.5",
+    "finetune.label_smoothing=0.1",
     "runtime.checkpoint_seconds=1000",
 )
 """A whole run of 140 steps, which halves the MACs and learns something; checkpoints only where a phase ends."""

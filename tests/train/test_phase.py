@@ -20,6 +20,7 @@ from rbprune.settings.sections import (
 )
 from rbprune.train.engine import Engine
 from rbprune.train.phase import Phase, PhaseRun, plan_phases
+from rbprune.train.phase_state import phase_tensors, phase_values, restore_phase_run
 from rbprune.train.stream import LoaderStream
 from tests.networks import tiny_cnn
 from tests.train.small import STEPS, small_settings, small_stream
@@ -119,12 +120,12 @@ def test_a_phase_goes_on_from_a_checkpoint_with_the_same_bits(rates: str) -> Non
     whole, first = phase_run(epochs=2, rates=rates), phase_run(epochs=2, rates=rates)
     losses = run_all(whole)
     taken = [float(loss) for loss in islice(first.run_epoch(), 3)]
-    tensors = {name: tensor.clone() for name, tensor in first.tensors().items()}
+    tensors = {name: tensor.clone() for name, tensor in phase_tensors(first).items()}
     weights = {name: tensor.clone() for name, tensor in first.model.state_dict().items()}
-    values = first.values()
+    values = phase_values(first)
     second = phase_run(epochs=2, rates=rates)
     second.model.load_state_dict(weights)
-    second.restore(tensors, values)
+    restore_phase_run(second, tensors, values)
     assert second.step == 3
     assert taken + run_all(second) == losses
     assert whole.stage is not None and second.stage is not None
@@ -207,7 +208,9 @@ def test_rest_that_was_found_before_a_checkpoint_counts_after_it() -> None:
             found.stage.factors.rate.requires_grad_(False)  # type: ignore[attr-defined]
         while first.step < stop:
             list(islice(first.run_epoch(), stop - first.step))
-        second.restore({name: tensor.clone() for name, tensor in first.tensors().items()}, first.values())
+        restore_phase_run(
+            second, {name: tensor.clone() for name, tensor in phase_tensors(first).items()}, phase_values(first)
+        )
         run_all(second)
         assert second.settled and second.step == 8
         for found in (first, second):

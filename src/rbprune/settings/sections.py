@@ -49,7 +49,8 @@ class OptimSettings(Section):
 
     epochs: float | None = Field(None, ge=0)
     batch_size: int = Field(128, ge=1)
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam", "muon"] = "sgd"
+    """``muon``: momentum made orthogonal for convolutions and linear layers, Adam for the rest (``train/muon.py``)."""
     lr: float = Field(gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
@@ -78,7 +79,7 @@ class PruneSettings(OptimSettings, PruningSettings):
     epochs: float | None = Field(None, ge=0)
     """How long a stage lasts at most; by default ``STAGE_STEPS`` steps, which are many passes over a small data set and
     a part of one over a large one."""
-    optimizer: Literal["sgd", "adam"] = "adam"
+    optimizer: Literal["sgd", "adam", "muon"] = "adam"
     lr: float = Field(1e-3, gt=0)
     settle: float = Field(AT_REST, ge=0)
     """A stage ends early when the rates move less than this on average over a tenth of an epoch; 0: never."""
@@ -112,11 +113,17 @@ class FinetuneSettings(OptimSettings):
     """How long the pruned network is trained. Where neither this nor ``Settings.budget`` is given, what is left of a
     budget that is the same for every method: what the default method's stages may take and, of the dense network,
     ``RECOVERY_STEPS`` steps or ``RECOVERY_EPOCHS`` epochs, whichever is longer (``train/budget.py``)."""
-    optimizer: Literal["sgd", "adam"] = "adam"
+    optimizer: Literal["sgd", "adam", "muon"] = "adam"
     lr: float = Field(1e-3, gt=0)
     decay: Literal["constant", "linear", "cosine", "step"] = "cosine"
     distill: float = Field(0.0, ge=0, le=1)
     """Share of the loss that asks to agree with the dense network."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of every label that is spread evenly over all classes."""
+    average: float = Field(0.0, ge=0, le=1)
+    """Share of the steps, the last ones, over which the weights are averaged; the network ends with the average."""
+    reinitialise: bool = False
+    """Whether the pruned network starts again from fresh weights: what its widths alone are worth."""
 
     def with_epochs(self, steps: int) -> Self:
         """The same settings with the length of the recovery in epochs of so many steps, where it was left open.

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from rbprune.bayes.likelihood import likelihood_of
-from rbprune.errors import DataError
+from rbprune.errors import DataError, ModelError
 from rbprune.logging.journal import EpochRecord, StageRecord
 from rbprune.methods import Stage
 from rbprune.methods.ending import FEWEST, Settling, StageEnding
 from rbprune.pruner import Loss
 from rbprune.settings.sections import FinetuneSettings, OptimSettings, PruneSettings, Settings
-from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
 from rbprune.train.engine import Engine, Together
 from rbprune.train.finite import LossMeter
 from rbprune.train.objective import distillation, training_outputs
 from rbprune.train.optim import learning_rate, make_optimizer
+from rbprune.train.recovery import WeightAverage, check_resets, make_fresh, training_loss
 from rbprune.train.share import BatchPart, WeighedLoss, own_parts, weigh_loss
 from rbprune.train.stream import Stream
 from rbprune.utils.batch_norm import norms_of_single_values
@@ -60,6 +60,20 @@ class Phase:
         """Share of the loss that comes from the dense network."""
         return self.optim.distill if isinstance(self.optim, PruneSettings | FinetuneSettings) else 0.0
 
+    def prepare(self, model: nn.Module, seed: int) -> None:
+        """Do what a phase does to the network before its first step."""
+        if isinstance(self.optim, FinetuneSettings) and self.optim.reinitialise:
+            make_fresh(model, mix(seed, self.salt))
+
+
+def check_trainable(settings: Settings, model: nn.Module, loss_fn: Loss) -> None:
+    """Refuse at the start of a run what would fail in one of its phases."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ModelError("no parameter of the model can be trained: all have requires_grad=False")
+    training_loss(settings.finetune, loss_fn)
+    if settings.finetune.reinitialise:
+        check_resets(model)
+
 
 def plan_phases(settings: Settings, stages: int) -> list[Phase]:
     """The phases of a run: pretraining where there are no weights, a phase for each stage, fine-tuning."""
@@ -89,7 +103,8 @@ class PhaseRun:
         teacher: nn.Module | None = None,
         epochs: float | None = None,
     ) -> None:
-        self.phase, self.engine, self.model, self.stream, self.loss_fn = phase, engine, model, stream, loss_fn
+        self.phase, self.engine, self.model, self.stream = phase, engine, model, stream
+        self.loss_fn = loss_fn = training_loss(phase.optim, loss_fn)
         self.seed, self.stage, self.teacher = seed, stage, teacher
         self.likelihood = likelihood_of(loss_fn)
         self._single_values: list[str] | None = None
@@ -101,6 +116,7 @@ class PhaseRun:
         self.meter = LossMeter(engine.fabric.device)
         self.over = self.steps == 0
         self.optimizers = [make_optimizer(phase.optim, model.parameters())]
+        self.average = WeightAverage.of(phase.optim, model, self.steps)
         self.settling: Settling | None = None
         if stage is not None:
             assert isinstance(phase.optim, PruneSettings)
@@ -186,6 +202,8 @@ class PhaseRun:
             self.step += 1
             self.meter.seconds += time.perf_counter() - began
             self.over = self.step >= self.steps if self.ending is None else self.ending.is_over(self.step)
+            if self.average is not None:
+                self._average(self.average)
             yield loss
             if self.over or self.step >= last:
                 return
@@ -243,6 +261,11 @@ class PhaseRun:
             optimizer.step()
         return weighed.mean
 
+    def _average(self, average: WeightAverage) -> None:
+        average.add(self.step)
+        if self.over:
+            average.use()
+
     def _penalty(self, targets: Any, weighed: WeighedLoss) -> Tensor:
         """What the stage adds to the loss, the same in all processes."""
         if self.stage is None:
@@ -255,44 +278,3 @@ class PhaseRun:
         with torch.no_grad():
             wanted = call(self.teacher, inputs)
         return distillation(outputs, wanted)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold beside the model."""
-        found = {f"optim{i}.{k}": v for i, o in enumerate(self.optimizers) for k, v in optimizer_tensors(o).items()}
-        if self.stage is not None and self.stage.module is not None:
-            found |= {f"stage.{name}": tensor.detach() for name, tensor in self.stage.module.state_dict().items()}
-        if self.stage is not None and self.stage.start is not None:
-            found |= {f"start.{name}": tensor for name, tensor in self.stage.start.items()}
-        if self.settling is not None and self.settling.before is not None:
-            found["settling.before"] = self.settling.before
-        return found
-
-    def values(self) -> dict[str, Any]:
-        """The plain values that a checkpoint must hold beside the tensors."""
-        return {
-            "step": self.step,
-            "over": self.over,
-            "settled": self.settled,
-            "meter": self.meter.values(),
-            "calm": self.settling.calm if self.settling else 0,
-        }
-
-    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Go on where a checkpoint was taken."""
-        self.step, self.over = values["step"], values["over"]
-        if self.ending is not None:
-            self.ending.settled = values["settled"]
-        self.meter.restore(values["meter"])
-        for i, optimizer in enumerate(self.optimizers):
-            prefix = f"optim{i}."
-            own = {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
-            restore_optimizer(optimizer, own)
-        if self.stage is not None and self.stage.module is not None:
-            names = self.stage.module.state_dict()
-            self.stage.module.load_state_dict({name: tensors[f"stage.{name}"] for name in names})
-        if self.stage is not None and self.stage.start is not None:
-            self.stage.start = {name: self.engine.put(tensors[f"start.{name}"]) for name in self.stage.start}
-        if self.settling is not None:
-            before = tensors.get("settling.before")
-            self.settling.before = None if before is None else self.engine.put(before)
-            self.settling.calm = values["calm"]

@@ -11,7 +11,6 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from rbprune.errors import ModelError
 from rbprune.graph.cost import known_costs
 from rbprune.logging.journal import Journal
 from rbprune.pruner import Loss, Pruner
@@ -21,7 +20,7 @@ from rbprune.train.checkpoint import Checkpoint, save_checkpoint
 from rbprune.train.dense import measure_dense, score_dense
 from rbprune.train.evaluate import Score, evaluate
 from rbprune.train.forecast import forecast_correction
-from rbprune.train.phase import Phase, PhaseRun, plan_phases
+from rbprune.train.phase import Phase, PhaseRun, check_trainable, plan_phases
 from rbprune.train.precision import start_engine
 from rbprune.train.saving import interrupted, restore_checkpoint, restore_phase, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
@@ -61,8 +60,7 @@ class Runner:
         self.settings, self.model, self.data, self.loss_fn, self.files = settings, model, data, loss_fn, files
         self.command, self.console = command or [], console or Console(stderr=True)
         prune = settings.prune
-        if not any(parameter.requires_grad for parameter in model.parameters()):
-            raise ModelError("no parameter of the model can be trained: all have requires_grad=False")
+        check_trainable(settings, model, loss_fn)
         if files is not None:
             check_state(model)
         stream = data.train(prune.batch_size)
@@ -189,6 +187,8 @@ class Runner:
             if self.pruner.dense_measures is not None:
                 self.state.explained = self.pruner.dense_measures.explained
             self._take_settings()
+        if not goes_on:
+            phase.prepare(self.model, self.settings.seed)
         teacher = None
         if phase.distill and self.teacher is not None:
             teacher, _ = self.engine.setup(self.teacher.eval())

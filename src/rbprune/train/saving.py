@@ -13,6 +13,7 @@ import torch
 from rbprune.bayes.likelihood import Location
 from rbprune.errors import CheckpointError, DataError, RestoreError, first_line
 from rbprune.train.checkpoint import Checkpoint
+from rbprune.train.phase_state import phase_tensors, phase_values, restore_phase_run
 from rbprune.train.state import RunState
 from rbprune.utils.interrupt import Interrupted
 from rbprune.utils.state import load_state, state_tensors
@@ -28,12 +29,12 @@ def take_checkpoint(runner: Runner) -> Checkpoint:
     if runner.teacher is not None:
         tensors |= {f"teacher.{k}": v for k, v in state_tensors(runner.teacher).items()}
     if runner.current is not None:
-        tensors |= runner.current.tensors()
+        tensors |= phase_tensors(runner.current)
     values: dict[str, Any] = {
         "state": asdict(runner.state),
         "sites": runner.graph.plan().sites,
         "blocks": list(runner.graph.removed_blocks),
-        "phase": None if runner.current is None else runner.current.values(),
+        "phase": None if runner.current is None else phase_values(runner.current),
         "events": list(runner.journal.events),
         "dataset_size": runner.dataset_size,
     }
@@ -61,7 +62,7 @@ def restore_phase(phase: PhaseRun, checkpoint: Checkpoint) -> None:
     """Let a phase that has just begun go on where the checkpoint was taken, if it was taken within one."""
     if checkpoint.values["phase"] is not None:
         with _restore_errors():
-            phase.restore(checkpoint.tensors, checkpoint.values["phase"])
+            restore_phase_run(phase, checkpoint.tensors, checkpoint.values["phase"])
 
 
 @contextmanager
