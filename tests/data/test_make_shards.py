@@ -154,7 +154,7 @@ def test_a_signal_stops_it_and_leaves_no_half_shard(image_folder: Path, tmp_path
     while not list(out.glob("train-*.tar")) and time.monotonic() < deadline:
         time.sleep(0.005)
     os.kill(process.pid, number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 128 + number, output
     assert "interrupted; call the same command again to go on" in output
     assert "Traceback" not in output

@@ -90,7 +90,7 @@ def test_a_process_without_rbprune_runs_the_files(
     images = stripes(5, seed=9)[0]
     np.save(tmp_path / "images.npy", images.numpy())
     done = subprocess.run(
-        [sys.executable, "-I", "-c", WITHOUT_RBPRUNE], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "-I", "-c", WITHOUT_RBPRUNE], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     wanted = small_network().model.eval()(images).detach()

@@ -106,7 +106,7 @@ def signalled(number: signal.Signals, moment: str, folder: Path) -> subprocess.C
     """
     words = overrides((*QUICK, "runtime.checkpoint_seconds=0.05"))
     command = [sys.executable, "-c", CHILD, str(int(number)), moment, str(folder), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def stop_after(steps: int, config: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

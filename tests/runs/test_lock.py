@@ -16,18 +16,19 @@ from rbprune.runs.lock import Holder, locked, read_holder
 from rbprune.utils.live_processes import ProcessId
 
 RACE = """
-import sys, time
+import sys
 from rbprune.errors import CheckpointError
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.lock import locked
 sys.stdin.readline()
 try:
     with locked(RunFolder(sys.argv[1])):
-        time.sleep(1)
-        print("in")
+        print("in", flush=True)
+        sys.stdin.readline()
 except CheckpointError as error:
-    print(error)
+    print(error, flush=True)
 """
+"""Waits to be told, goes in, says so, and stays until it is told to leave."""
 
 
 def lock_of(run: RunFolder, process: ProcessId, command: tuple[str, ...] = ("rbprune", "prune", "demo")) -> None:
@@ -82,7 +83,9 @@ def test_of_two_that_find_a_dead_lock_one_goes_first(tmp_path: Path) -> None:
         assert child.stdin is not None
         child.stdin.write("\n")
         child.stdin.flush()
-    said = sorted(child.communicate()[0].strip() for child in both)
+    said = sorted(child.stdout.readline().strip() for child in both if child.stdout is not None)
+    for child in both:
+        child.communicate("\n")
     assert said[0] == "in" and said[1].startswith("process "), said
 
 

@@ -155,7 +155,7 @@ def test_killed_it_goes_on_and_ends_as_if_nothing_had_happened(
 ) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-c", KILLED, str(out), step, moment, *overrides((*SEARCH, weights))]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert RunFolder(out).is_run and not RunFolder(out).is_finished
     summary = go_on(out, console=quiet())
