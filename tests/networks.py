@@ -155,3 +155,16 @@ def see_curvature(estimate: RunningCurvature, curvature: Tensor, error: float = 
     """One look at the curvature of each channel that finds these values, with this standard error."""
     examples = torch.stack([curvature + error, curvature - error])
     estimate.update(Slopes(examples, torch.ones_like(examples)), 1)
+
+
+def run_stages(pruner: Pruner, model: nn.Module) -> None:
+    """All stages of a pruner of ``tiny_cnn``, six steps each, on noise."""
+    x, y = torch.randn(32, 1, 8, 8), torch.randint(3, (32,))
+    for stage in pruner:
+        optimizer = torch.optim.SGD(stage.param_groups(lr=1e-3))
+        for _ in range(6):
+            loss = F.cross_entropy(model(x), y) + stage.kl(y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        stage.finish()

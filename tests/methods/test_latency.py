@@ -13,7 +13,7 @@ from rbprune.graph.cost import LATENCY
 from rbprune.methods import METHODS, PruningSettings
 from rbprune.methods.latency import use_latency
 from tests.graph.test_latency_table import table_of
-from tests.networks import tiny_cnn
+from tests.networks import run_stages, tiny_cnn
 
 X = torch.zeros(1, 1, 8, 8)
 
@@ -77,13 +77,5 @@ def test_every_method_that_ranks_meets_a_latency(method: str, device: str) -> No
     settings = PruningSettings(method=method, latency=device, latency_ratio=2, round_to=2, only=only)
     pruner = Pruner(model, X, dataset_size=100, settings=settings)
     dense = LATENCY.total(pruner.graph)
-    x, y = torch.randn(32, 1, 8, 8), torch.randint(3, (32,))
-    for stage in pruner:
-        optimizer = torch.optim.SGD(stage.param_groups(lr=1e-3))
-        for _ in range(6):
-            loss = torch.nn.functional.cross_entropy(model(x), y) + stage.kl(y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        stage.finish()
+    run_stages(pruner, model)
     assert dense / LATENCY.total(pruner.graph) >= 2 * (1 - 1e-9), method

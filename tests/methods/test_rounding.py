@@ -16,7 +16,7 @@ from rbprune.methods.cost_target import cut_to_target
 from rbprune.methods.cut import Proposal
 from rbprune.methods.rounding import allowed_widths, keep_lowest, round_site, round_verdicts, spare_to_step
 from rbprune.methods.settings import Target
-from tests.networks import tiny_cnn
+from tests.networks import run_stages, tiny_cnn
 
 
 def test_multiples_or_the_whole_width() -> None:
@@ -116,15 +116,7 @@ def test_every_method_keeps_such_widths(method: str, ratio: float | None) -> Non
     settings = PruningSettings(method=method, round_to=4, macs_ratio=ratio)
     pruner = Pruner(model, torch.zeros(1, 1, 8, 8), dataset_size=100, settings=settings)
     dense = pruner.graph.macs()
-    x, y = torch.randn(32, 1, 8, 8), torch.randint(3, (32,))
-    for stage in pruner:
-        optimizer = torch.optim.SGD(stage.param_groups(lr=1e-3))
-        for _ in range(6):
-            loss = torch.nn.functional.cross_entropy(model(x), y) + stage.kl(y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        stage.finish()
+    run_stages(pruner, model)
     for site in pruner.graph.sites:
         assert site.channels in allowed_widths(site.original, 4), f"{method}: {site.name} keeps {site.channels}"
     if ratio is not None:

@@ -67,6 +67,34 @@ main()
 """A process that runs ``rbprune prune`` and sends itself a signal, at whatever step it is at a moment of its log."""
 
 
+KILLED = """
+import os, sys, threading, time
+from pathlib import Path
+from rbprune.cli import main
+
+folder, logs, moment = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+def watch():
+    while True:
+        found = list(folder.glob(logs + "*/events.jsonl"))
+        if found and moment in found[0].read_text():
+            os.kill(os.getpid(), 9)
+        time.sleep(0.001)
+
+threading.Thread(target=watch, daemon=True).start()
+sys.argv = ["rbprune", *sys.argv[4:]]
+main()
+"""
+"""A process that runs a command of many runs and kills itself at a moment of the log of one of them: the arguments are
+the folder, how the names of the run's folder begins within it, the moment, and the words of the command."""
+
+
+def run_and_kill(folder: Path, logs: str, moment: str, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command that makes many runs, in a process that kills itself at a moment of the log of one of them."""
+    command = [sys.executable, "-c", KILLED, str(folder), logs, moment, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
 def quiet() -> Console:
     """A console that nobody sees."""
     return Console(file=io.StringIO(), width=200)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import rbprune
 from rbprune.errors import ConfigError, OutOfReachError
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.frontier import Frontier, FrontierRequest, frontier, geometric_ratios, read_frontier
-from tests.runs.quick import SMALL, comparable, digest, overrides, quiet, summary_of
+from tests.runs.quick import SMALL, comparable, digest, overrides, quiet, run_and_kill, summary_of
 
 STEPS = (
     *SMALL,
@@ -30,25 +28,6 @@ STEPS = (
 )
 """A recipe whose runs take a second each."""
 RATIOS = geometric_ratios(4, steps=3)
-KILLED = """
-import os, sys, threading, time
-from pathlib import Path
-from rbprune.cli import main
-
-folder, step, moment = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-
-def watch():
-    while True:
-        logs = list(folder.glob(f"{step}*/events.jsonl"))
-        if logs and moment in logs[0].read_text():
-            os.kill(os.getpid(), 9)
-        time.sleep(0.001)
-
-threading.Thread(target=watch, daemon=True).start()
-sys.argv = ["rbprune", "frontier", "demo", "--to", "4", "--steps", "3", "--out", str(folder), *sys.argv[4:]]
-main()
-"""
-"""A process that draws a frontier and kills itself at some moment of the log of one of its steps."""
 
 
 def draw(folder: Path, more: tuple[str, ...] = (), **given: Any) -> Frontier:
@@ -115,8 +94,8 @@ def test_killed_it_goes_on_and_ends_as_if_nothing_had_happened(
     step: str, moment: str, drawn: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-c", KILLED, str(out), step, moment, *overrides(STEPS)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    words = ["frontier", "demo", "--to", "4", "--steps", "3", "--out", str(out), *overrides(STEPS)]
+    ended = run_and_kill(out, step, moment, words)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert not (out / "step-03-4x").exists()
     request = json.loads((out / "request.json").read_text())

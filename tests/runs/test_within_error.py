@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from rbprune.runs.series import training_only
 from rbprune.runs.start import start
 from rbprune.runs.within_error import go_on, launch
 from rbprune.settings.recipe import load_recipe
-from tests.runs.quick import SMALL, digest, events, overrides, quiet, summary_of
+from tests.runs.quick import SMALL, digest, events, overrides, quiet, run_and_kill, summary_of
 from tests.runs.test_start import FILES
 
 SEARCH = (
@@ -36,25 +34,6 @@ SEARCH = (
     "runtime.channels_last=false",
 )
 """A search whose steps take a second each."""
-KILLED = """
-import os, sys, threading, time
-from pathlib import Path
-from rbprune.cli import main
-
-folder, step, moment = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-
-def watch():
-    while True:
-        logs = list(folder.glob(f"steps/{step}*/events.jsonl"))
-        if logs and moment in logs[0].read_text():
-            os.kill(os.getpid(), 9)
-        time.sleep(0.001)
-
-threading.Thread(target=watch, daemon=True).start()
-sys.argv = ["rbprune", "prune", "demo", "--out", str(folder), *sys.argv[4:]]
-main()
-"""
-"""A process that searches and kills itself at some moment of the log of one of its steps."""
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +133,8 @@ def test_killed_it_goes_on_and_ends_as_if_nothing_had_happened(
     step: str, moment: str, found: Path, weights: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-c", KILLED, str(out), step, moment, *overrides((*SEARCH, weights))]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    words = ["prune", "demo", "--out", str(out), *overrides((*SEARCH, weights))]
+    ended = run_and_kill(out, f"steps/{step}", moment, words)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert RunFolder(out).is_run and not RunFolder(out).is_finished
     summary = go_on(out, console=quiet())
