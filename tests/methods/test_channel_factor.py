@@ -174,3 +174,27 @@ def test_factors_of_one_are_not_multiplied_at_all() -> None:
     assert seen[0] is seen[1], "the very tensor"
     between.remove()
     gates.detach()
+
+
+class FramesAndWhole(nn.Module):
+    """One hidden layer that works on each of two frames, another that works on their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.head = nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 6), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.b(self.a(x.flatten(0, 1)).relu()).relu()
+        return self.head(self.c(y.unflatten(0, (x.shape[0], x.shape[1])).mean(1)).relu())
+
+
+def test_sites_that_see_other_numbers_of_examples_are_not_weighed_in_one_stage() -> None:
+    """The slopes of all but the last draw would go unseen, and their channels would look as if nobody needed them."""
+    model, x = FramesAndWhole(), torch.randn(3, 2, 3)
+    stage_of(model, ["a", "c"], x)
+    with pytest.raises(UnprunableError, match=r"'a' are read for 6 examples in a pass and those of 'c' for 3"):
+        model.train()(x)
+    for alone in ("a", "c"):
+        again = FramesAndWhole()
+        stage_of(again, [alone], x)
+        again.train()(x)

@@ -20,6 +20,9 @@ _MOST_SHAPES = 32
 class ChannelFactor(nn.Module):
     """What multiplies each channel while a method decides about it: a number, or a distribution."""
 
+    draws_once = False
+    """Whether the method looks at the slopes of one draw, so that all sites of a pass must see as many examples."""
+
     def draw(self, rows: int) -> Tensor | None:
         """Factors for training: [rows, channels], one row per example (or one in all), differentiable; None: all 1."""
         raise NotImplementedError
@@ -94,6 +97,8 @@ class Gates:
                 "pass, so they cannot share one factor per example; set prune.noise='batch' (for methods with noise), "
                 "or leave the site alone by prune.keep or prune.only"
             )
+        if rows and self.factors.draws_once:
+            self._check_all_see(rows, site)
         if rows not in self._drawn or not training:
             drawn = self.factors.draw(rows) if rows else self.factors.mean()
             # split, not sliced: one backward step for all sites instead of a zero-filled gradient for each
@@ -101,6 +106,17 @@ class Gates:
             self._drawn[rows] = dict(zip(self._names, parts, strict=True)) if parts else None
         found = self._drawn[rows]
         return None if found is None else found[site]
+
+    def _check_all_see(self, rows: int, site: str) -> None:
+        """Two sites with other numbers of examples would need two draws, and the slopes of one would go unseen: its
+        channels would look as if nobody needed them."""
+        for other, seen in (self._examples or {}).items():
+            if seen != rows:
+                raise UnprunableError(
+                    f"the channels of {other!r} are read for {seen} examples in a pass and those of {site!r} for "
+                    f"{rows}, so one stage cannot weigh both; prune them in stages of their own (prune.method = 'rbp' "
+                    "with a price), or leave one of them alone by prune.keep or prune.only"
+                )
 
 
 def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:

@@ -22,6 +22,8 @@ OPEN = -1.0
 class DiracNoise(ChannelFactor):
     """theta ~ N(1 - r, r (1 - r)) with one rate r per channel."""
 
+    draws_once = True
+
     def __init__(self, channels: int, rate: float) -> None:
         super().__init__()
         self.rate = nn.Parameter(torch.full((channels,), rate))

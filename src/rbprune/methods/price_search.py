@@ -31,6 +31,8 @@ class PriceSearch(ChannelFactor):
     it.
     """
 
+    draws_once = True
+
     def __init__(
         self,
         graph: ChannelGraph,

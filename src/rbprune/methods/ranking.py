@@ -89,6 +89,8 @@ class Random(RankStage):
 class UnitFactor(ChannelFactor):
     """Factors that are all 1: only their gradient is of interest."""
 
+    draws_once = True
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.one = nn.Parameter(torch.ones(channels))
