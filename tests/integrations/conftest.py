@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.integrations.yolo_networks import quiet_environment
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _ultralytics_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("ultralytics")))
-        patched.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))
-        patched.setenv("YOLO_OFFLINE", "1")
-        patched.setenv("YOLO_AUTOINSTALL", "0")
+        for name, value in quiet_environment(tmp_path_factory.mktemp("ultralytics")).items():
+            patched.setenv(name, value)
         yield

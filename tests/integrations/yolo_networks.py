@@ -16,6 +16,14 @@ NETWORKS = ("yolov8n", "yolo11n", "yolov8n-seg", "yolo11n-seg")
 QUIET: dict[str, Any] = {"imgsz": 64, "batch": 8, "plots": False, "amp": False, "verbose": False, "workers": 0}
 
 
+def quiet_environment(folder: Path) -> dict[str, str]:
+    """Variables that keep what Ultralytics and matplotlib write in a folder, and both of them off the network."""
+    (folder / "Ultralytics").mkdir()
+    (folder / "Ultralytics" / "Arial.ttf").touch()  # a font that it would download; nothing is drawn
+    home = {"YOLO_CONFIG_DIR": str(folder), "MPLCONFIGDIR": str(folder)}
+    return {**home, "YOLO_OFFLINE": "1", "YOLO_AUTOINSTALL": "0"}
+
+
 def make_yolo(name: str = "yolov8n", classes: int = 2) -> Any:
     """A ``YOLO`` as ``YOLO("yolov8n.yaml")`` makes it, but for so many classes."""
     torch.manual_seed(0)
