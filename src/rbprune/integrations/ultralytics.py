@@ -121,7 +121,8 @@ def prune_yolo(
     Args:
         yolo: A ``YOLO`` with a trained network for detection or segmentation.
         data: The ``.yaml`` of the data; by default the one that the network was trained on.
-        method: How channels are judged; docs/methods.md has all of them.
+        method: How channels are judged: by default all at once by the loss; docs/methods.md has all methods, and
+            docs/yolo.md compares this one with ``"uniform"``.
         macs_ratio: The MACs end so many times fewer.
         price: What a channel must bring to stay, where no ratio is given; by default it follows what the network
             explains.
