@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from rbprune.cli import main
 from rbprune.settings.recipe import shipped
 from rbprune.settings.sections import Settings
+from tests.integrations.yolo_networks import quiet_environment
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,8 +32,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
-def test_example_runs(name: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def test_example_runs(name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    environment = {**os.environ, **quiet_environment(tmp_path_factory.mktemp("home")), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / "examples" / name)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

@@ -132,6 +132,35 @@ def test_any_other_loss_gives_its_own_second_derivative() -> None:
     assert all(bool((x.abs() == 1).all()) for x in xi)
 
 
+def test_outputs_that_the_loss_does_not_look_at_get_no_noise() -> None:
+    """Maps beside the predictions, and places without a target: the estimate keeps its mean and loses their noise."""
+    torch.manual_seed(0)
+    jacobian = torch.randn(2, 6, dtype=torch.float64)  # of a prediction of 4 places and a map of 2, in one factor
+
+    def loss(outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
+        return (outputs["predicted"][:, :2] - targets).square().sum(1).mean() / 2
+
+    outputs = {"map": torch.randn(2, 2), "predicted": torch.randn(2, 4)}
+    estimates = []
+    for _ in range(20):
+        pair = SecondDerivative(loss).pair(outputs, torch.randn(2, 2), examples=2)
+        assert pair is not None
+        xi, curved = (torch.cat(part, 1).double() for part in pair)
+        assert not bool(xi[:, :2].any()) and not bool(xi[:, 4:].any())
+        assert bool((xi[:, 2:4].abs() == 1).all())
+        estimates.append((jacobian * xi).sum(1) * (jacobian * curved).sum(1))
+    exact = jacobian[:, 2:4].square().sum(1)
+    spread = 2 * (jacobian[:, 2] * jacobian[:, 3]).abs()  # all that is left: the sign of one product
+    for estimate in estimates:
+        torch.testing.assert_close((estimate - exact).abs(), spread, rtol=1e-5, atol=1e-6)
+
+
+def test_an_output_at_the_bottom_of_its_loss_keeps_its_curvature() -> None:
+    pair = SecondDerivative(lambda z, y: (z - y).square().mean()).pair(torch.ones(3, 2), torch.ones(3, 2), examples=3)
+    assert pair is not None
+    assert bool((pair[0][0].abs() == 1).all())
+
+
 @pytest.mark.parametrize(
     "loss_fn",
     [

@@ -35,6 +35,16 @@ def test_the_mean_is_over_examples_and_not_over_batches() -> None:
     assert (score.value, score.metric, score.top5) == (1.0, "loss", None)
 
 
+def test_the_mean_is_over_examples_where_targets_are_dictionaries_too() -> None:
+    batches = [(torch.zeros(3, 1), {"y": torch.ones(3, 1)}), (torch.zeros(1, 1), {"y": torch.full((1, 1), 3.0)})]
+
+    def loss(outputs: torch.Tensor, targets: dict[str, torch.Tensor]) -> torch.Tensor:
+        return F.mse_loss(outputs, targets["y"])
+
+    score = evaluate(Engine(RuntimeSettings()), nn.Identity(), LoaderStream(batches), loss)
+    assert score.value == pytest.approx((3 * 1.0 + 9.0) / 4)
+
+
 def test_models_are_evaluated_in_evaluation_mode_and_get_theirs_back() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.9))
     batches = [(torch.eye(4), torch.arange(4))] * 5

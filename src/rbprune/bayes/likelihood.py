@@ -144,7 +144,11 @@ class SecondDerivative:
         """Whether the second derivative is anywhere other than 0; found out once, since it reads from the device."""
 
     def pair(self, outputs: Any, targets: Any, examples: int) -> tuple[list[Tensor], list[Tensor]] | None:
-        """xi of random signs and B R xi, for each tensor of the outputs; None where the loss has no curvature."""
+        """xi of random signs and B R xi, for each tensor of the outputs; None where the loss has no curvature.
+
+        xi is 0 where the loss has neither slope nor curvature: outputs that it does not look at (boxes where there is
+        no object, maps that are handed out beside the predictions) would add nothing but noise.
+        """
         leaves, structure = tree_flatten(outputs)
         inner = [z.detach().float().requires_grad_() if _differentiable(z) else z for z in leaves]
         tensors = [z for z in inner if _differentiable(z)]
@@ -160,9 +164,15 @@ class SecondDerivative:
             product = torch.stack([(slope * x).sum() for slope, x in used]).sum()
             found = torch.autograd.grad(product, tensors, allow_unused=True)
         curved = [torch.zeros_like(z) if r is None else examples * r for r, z in zip(found, tensors, strict=True)]
+        xi = [x * _looked_at(slope, r) for x, slope, r in zip(xi, slopes, curved, strict=True)]
         if self.is_curved is None:
             self.is_curved = any(bool(r.any()) for r in curved)
         return (xi, curved) if self.is_curved else None
+
+
+def _looked_at(slope: Tensor | None, curved: Tensor) -> Tensor:
+    """Where a loss depends on an output."""
+    return curved != 0 if slope is None else (curved != 0) | (slope.detach() != 0)
 
 
 def _differentiable(value: Any) -> bool:

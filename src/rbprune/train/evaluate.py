@@ -14,7 +14,7 @@ from rbprune.errors import DataError, RbpruneError
 from rbprune.pruner import Loss
 from rbprune.train.engine import Engine
 from rbprune.train.objective import check_labels_of, is_classification, mistakes
-from rbprune.train.stream import Stream, own_batches
+from rbprune.train.stream import Stream, count_examples, own_batches
 from rbprune.utils.checked_calls import data_loss, outputs_of
 from rbprune.utils.finite import check_evaluated, check_finite
 from rbprune.utils.modes import evaluating
@@ -110,7 +110,7 @@ def _score_batch(
         seen = targets != (-1 if ignored is None else ignored)
         outputs, targets = outputs[seen], targets[seen]
     errors = mistakes(outputs, targets)
-    size = len(targets) if isinstance(targets, Tensor) else 1
+    size = len(targets) if isinstance(targets, Tensor) else count_examples(inputs, targets) or 1
     if errors is None:
         loss = float(data_loss(loss_fn, outputs, targets, where))
         check_finite(loss, inputs, where)
