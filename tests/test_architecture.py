@@ -19,7 +19,7 @@ MODULES = {
 
 ROOMS = (
     *("errors", "utils", "bayes", "graph", "methods", "settings", "logging", "data", "models", "pruner", "train"),
-    *("report", "measure", "runs", "export", "api", "reproduce", "cli"),
+    *("report", "measure", "runs", "export", "api", "integrations", "reproduce", "cli"),
 )
 """From the ground up: a room imports only from those before it."""
 GRAPH_ROOMS = ("", "cutting", "rules", "tracing")

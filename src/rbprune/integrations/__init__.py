@@ -1,0 +1,1 @@
+"""rbprune inside the tools people already use."""
