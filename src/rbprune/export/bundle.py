@@ -25,7 +25,7 @@ KEPT_OF_SUMMARY = (
     *("macs_ratio", "params_before", "params_after", "params_ratio", "dataset_size", "measured_latency"),
 )
 """What the folder tells of the run; paths and commands of the machine that made it stay there."""
-KEPT_OF_DATA = ("name", "val", "image_size")
+KEPT_OF_DATA = ("name", "val", "image_size", "mean", "std", "interpolation", "crop")
 
 
 class Bundle:
