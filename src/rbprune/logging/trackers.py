@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,11 +38,15 @@ class TrackerGroup:
             self._ask(tracker, "log", copy.deepcopy(dict(event)))
 
     def close(self) -> None:
-        """Close those that are our own; calls after that do nothing."""
+        """Close those that are our own, without another word of those that failed before; calls after that do
+        nothing."""
         own, self._own = self._own, []
         for tracker in own:
-            if tracker in self._listening:
+            if any(tracker is other for other in self._listening):
                 self._ask(tracker, "close")
+            else:
+                with contextlib.suppress(Exception):
+                    tracker.close()
         self._listening = []
 
     def _ask(self, tracker: Tracker, name: str, *given: Any) -> None:
@@ -58,7 +63,7 @@ class TrackerGroup:
 def make_tracker(spec: str, settings: Mapping[str, Any], folder: Path | None) -> Tracker:
     """The tracker that a function of the user's returns, called with those of ``settings`` (the settings of the run as
     nested tables) and ``folder`` (that of the run, or None) which it takes."""
-    factory = find(spec, error=ConfigError)
+    factory = find(spec, error=ConfigError, installed=False)
     offered = {"settings": settings, "folder": folder}
     made = factory(**{name: value for name, value in offered.items() if factory.accepts(name)})
     return check_tracker(made, f"runtime.tracker = {spec!r} returned")
