@@ -239,9 +239,11 @@ def test_a_module_that_the_training_step_does_not_call_is_refused() -> None:
             return F.cross_entropy(self.net.forward(inputs), labels)
 
     net = trained()
+    module = ByForward(net)
     with pytest.raises(LoopError, match="Sequential was not called in training and made no step in the last 1 batches"):
-        trainer(pruning(), epochs=4).fit(ByForward(net), loader())
+        trainer(pruning(), epochs=4).fit(module, loader())
     assert hooks_on(net) == 0
+    assert "on_load_checkpoint" not in vars(module)
 
 
 def test_the_network_is_found_by_name() -> None:

@@ -163,6 +163,7 @@ class PruningCallback(Callback):  # type: ignore[misc]
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Take off what is left on the network."""
+        pl_module.__dict__.pop("on_load_checkpoint", None)
         if self.stages is not None:
             self.stages.abandon()
 
