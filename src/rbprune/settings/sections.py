@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -50,7 +49,7 @@ class DataSettings(Section):
     @model_validator(mode="after")
     def _has_three_colours(self) -> Self:
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is not None and (len(values) != 3 or not all(map(math.isfinite, values))):
+            if values is not None and len(values) != 3:
                 raise ValueError(f"{name} = {values} must be three numbers, of red, green and blue")
         if self.std is not None and min(self.std) <= 0:
             raise ValueError(f"std = {self.std}: images are divided by it, so it must be positive")
