@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -223,3 +224,58 @@ def test_a_bad_verdict_is_a_warning() -> None:
             console=quiet(),
         )
     assert result.summary["verdict"]["level"] == "bad"
+
+
+class Listener:
+    """Remembers what it is told; may lose its connection."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.events: list[dict[str, object]] = []
+        self.closed, self.fails = False, fails
+
+    def log(self, event: Mapping[str, object]) -> None:
+        if self.fails:
+            raise ConnectionError("gone")
+        self.events.append(dict(event))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_trackers_hear_every_event_and_cannot_end_a_run() -> None:
+    listener, failing = Listener(), Listener(fails=True)
+    result = rbprune.prune(
+        trained(),
+        loader(64),
+        example_inputs=stripes(2)[0],
+        val_loader=loader(32),
+        method="uniform",
+        macs_ratio=1.5,
+        options=["finetune.epochs=1"],
+        console=quiet(),
+        trackers=[failing, listener],
+    )
+    warnings = [event for event in result.events if event["event"] == "warning"]
+    assert listener.events[1:] == result.events[:1] + result.events[2:]  # the warning came while the first was told
+    assert [event["message"] for event in warnings] == [
+        "the tracker Listener failed in log: ConnectionError: gone; the run goes on without it"
+    ]
+    assert not listener.closed  # it is the caller's
+    with pytest.raises(ConfigError, match="trackers has 3, which is no tracker"):
+        rbprune.prune(trained(), loader(64), example_inputs=stripes(2)[0], trackers=[3])  # type: ignore[list-item]
+
+
+def test_a_search_tells_trackers_of_what_it_found() -> None:
+    listener = Listener()
+    result = rbprune.prune(
+        trained(),
+        loader(64),
+        example_inputs=stripes(2)[0],
+        val_loader=loader(64, seed=1),
+        method="uniform",
+        max_error_rise=90.0,
+        options=["finetune.epochs=1"],
+        console=quiet(),
+        trackers=[listener],
+    )
+    assert listener.events == result.events

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from rbprune.export.write import Exported, export_network
 from rbprune.graph import Plan
 from rbprune.graph.cost import MACS, find_cost
 from rbprune.logging.console import cost_line
+from rbprune.logging.trackers import Tracker, TrackerGroup, check_tracker
 from rbprune.measure.run_latency import make_timer
 from rbprune.methods import Price
 from rbprune.pruner import Loss
+from rbprune.runs.build import named_trackers
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.frontier import Frontier, geometric_ratios, step_name, write_frontier
 from rbprune.runs.memory_steps import prune_within_error
@@ -32,7 +35,7 @@ from rbprune.runs.step_settings import searches
 from rbprune.settings.recipe import build_settings, merge
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
-from rbprune.train.state import RunData
+from rbprune.train.state import RunData, RunTrackers
 from rbprune.train.stream import Batch as LabelledBatch
 from rbprune.train.stream import LoaderStream
 from rbprune.utils.processes import is_main
@@ -113,6 +116,7 @@ def prune(
     seed: int = 0,
     options: Mapping[str, Any] | Iterable[str] = (),
     console: Console | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> Result:
     """Prune a trained model in place and fine-tune it; called again, it goes on from where the model is.
 
@@ -139,7 +143,10 @@ def prune(
         options: Other settings, as nested mappings (``{"prune": {"epochs": 1}}``) or as on the command line
             (``["prune.epochs=1"]``); docs/recipes.md has all of them.
         console: Where progress is shown; standard error by default.
+        trackers: Each is handed every event as it happens (docs/integrations.md), and is yours to close. A search
+            (``max_error_rise``) tells them of the events of what it found, at its end.
     """
+    lent = [check_tracker(tracker, "trackers has") for tracker in trackers]
     given = {"method": method, "price": price, "macs_ratio": macs_ratio, "max_error_rise": max_error_rise}
     tables, overrides = (options, ()) if isinstance(options, Mapping) else ({}, tuple(options))
     base = {
@@ -153,7 +160,9 @@ def prune(
     val = None if val_loader is None else LoaderStream(val_loader, name="val_loader")
     test = val if test_loader is None else LoaderStream(test_loader, name="test_loader")
     data = RunData(train=lambda batch_size: train, val=val, test=test)
-    result = (_search if searches(settings) else _run)(settings, model, example_inputs, data, loss_fn, console)
+    listening = RunTrackers(named_trackers(settings, None), lent)
+    run = _search if searches(settings) else _run
+    result = run(settings, model, example_inputs, data, loss_fn, console, listening)
     if is_main():
         shown = console or Console(stderr=True)
         shown.print(cost_line(result.summary), markup=False, highlight=False, soft_wrap=True)
@@ -248,10 +257,16 @@ def _add(found: FrontierResult, result: Result, name: str, folder: Path | None) 
 
 
 def _run(
-    settings: Settings, model: nn.Module, example_inputs: Any, data: RunData, loss_fn: Loss, console: Console | None
+    settings: Settings,
+    model: nn.Module,
+    example_inputs: Any,
+    data: RunData,
+    loss_fn: Loss,
+    console: Console | None,
+    trackers: RunTrackers,
 ) -> Result:
     """One run on the model itself."""
-    runner = Runner(settings, model, example_inputs, data, loss_fn, console=console)
+    runner = Runner(settings, model, example_inputs, data, loss_fn, console=console, trackers=trackers)
     if settings.runtime.time:
         dense = copy.deepcopy(model)
         runner.timer = make_timer(lambda: dense, example_inputs)
@@ -261,9 +276,19 @@ def _run(
 
 
 def _search(
-    settings: Settings, model: nn.Module, example_inputs: Any, data: RunData, loss_fn: Loss, console: Console | None
+    settings: Settings,
+    model: nn.Module,
+    example_inputs: Any,
+    data: RunData,
+    loss_fn: Loss,
+    console: Console | None,
+    trackers: RunTrackers,
 ) -> Result:
     """As many runs as ``prune.max_error_rise`` takes, on copies of the model, which then becomes what they found."""
     shown = console or Console(stderr=True)
     found = prune_within_error(settings, model, example_inputs, data, loss_fn, shown)
+    group = TrackerGroup(trackers.own, trackers.lent, partial(warnings.warn, stacklevel=4))
+    for event in found.events if is_main() else ():
+        group.log(event)
+    group.close()
     return Result(model, found.plan, found.summary, found.events, settings, found.mistakes, example_inputs)

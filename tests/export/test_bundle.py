@@ -52,3 +52,12 @@ def test_paths_of_the_machine_stay_there(tmp_path: Path) -> None:
         "val": 100,
         "image_size": 224,
     }
+
+
+def test_how_images_are_made_inputs_is_kept_where_it_is_not_as_usual(tmp_path: Path) -> None:
+    """Whoever loads a model of timm must not feed it images of another scale."""
+    data = DataSettings(name="folder", mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5], interpolation="bicubic", crop=0.95)
+    network = dataclasses.replace(small_network(learnt=False), data=data)
+    Bundle(tmp_path, network).complete("model.pt2", TOLD, Signature(("x",), ("y",)))
+    kept = json.loads((tmp_path / "config.json").read_text())["data"]
+    assert DataSettings(**kept) == data

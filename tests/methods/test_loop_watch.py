@@ -159,3 +159,28 @@ def test_a_copy_of_an_optimizer_is_known_by_what_it_holds(watched: Watched) -> N
     assert watched.watch.steps == 0
     optimizer.step()
     assert watched.watch.steps == 1
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_step_with_a_closure_is_told_of_between_its_backward_pass_and_the_step(
+    watched: Watched, by_name: bool
+) -> None:
+    """As PyTorch Lightning steps: the gradients of the closure must be there before, and not be used yet."""
+    optimizer, seen = sgd(watched.model, watched.own), []
+    weight = watched.model.weight
+    before = weight.detach().clone()
+    watched.recorder.before_step = lambda: seen.append(  # type: ignore[method-assign]
+        (weight.grad is not None, torch.equal(weight, before))
+    )
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        watched.backward()
+        return 3.5
+
+    returned = optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+    assert returned == 3.5
+    assert seen == [(True, True)]
+    assert not torch.equal(weight, before)
+    assert watched.recorder.calls == ["after", "clamp"]
+    assert watched.counts() == (1, 1, 1)

@@ -9,7 +9,16 @@ import torch
 
 import rbprune
 from rbprune.errors import ConfigError
-from rbprune.runs.build import EVALUATION_BATCH, build_model, load_data, make_run_data, make_runner
+from rbprune.logging.events import read_events
+from rbprune.runs.build import (
+    EVALUATION_BATCH,
+    build_model,
+    load_data,
+    make_run_data,
+    make_runner,
+    named_trackers,
+    with_images_of_model,
+)
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
@@ -86,3 +95,82 @@ def test_the_latency_is_measured_at_the_end_where_it_is_asked_for(
     summary = start(load_recipe("demo", [*QUICK, *short]), tmp_path / "plain", console=quiet())
     assert "measured_latency" not in summary
     assert "Latency" not in (tmp_path / "plain" / "report.html").read_text()
+
+
+def test_a_model_of_timm_has_its_images_unless_the_settings_say_otherwise() -> None:
+    given = ["model.name=timm:resnet18", "data.name=folder", "data.path=DIR"]
+    found = with_images_of_model(load_recipe("demo", given)).data
+    assert (found.image_size, found.interpolation, found.crop, found.mean) == (
+        224,
+        "bicubic",
+        0.95,
+        [0.485, 0.456, 0.406],
+    )
+    found = with_images_of_model(
+        load_recipe("demo", [*given, "data.image_size=64", "data.interpolation=bilinear"])
+    ).data
+    assert (found.image_size, found.interpolation, found.crop, found.path) == (64, "bilinear", 0.95, "DIR")
+    other = load_recipe("demo", ["model.name=timm:resnet18"])
+    assert with_images_of_model(other) is other
+
+
+def test_a_run_of_timm_from_a_folder(tmp_path: Path) -> None:
+    from PIL import Image
+
+    torch.manual_seed(0)
+    for part, count in (("train", 8), ("val", 4)):
+        for label, name in enumerate(("dark", "light")):
+            (tmp_path / "data" / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = (torch.rand(40, 52, 3) * 100 + 150 * label).byte().numpy()
+                Image.fromarray(pixels).save(tmp_path / "data" / part / name / f"{number}.png")
+    given = ["model.name=timm:test_resnet", "data.name=folder", f"data.path={tmp_path}/data", "data.image_size=32"]
+    given += ["data.val=4", "data.limit=12", "pretrain.epochs=1", "prune.method=uniform", "prune.macs_ratio=1.5"]
+    given += ["finetune.epochs=1", "finetune.distill=0", "runtime.time=false", "runtime.recalibrate=1"]
+    given += [f"{phase}.batch_size=4" for phase in ("pretrain", "prune", "finetune")]
+    summary = start(load_recipe("demo", given), tmp_path / "run", console=quiet())
+    assert summary["macs_ratio"] > 1.4
+    again = RunFolder(tmp_path / "run").read_settings()  # a run that goes on reads its images alike
+    assert (again.data.image_size, again.data.interpolation, again.data.mean) == (32, "bilinear", [0.5, 0.5, 0.5])
+    assert with_images_of_model(again) == again
+
+
+TRACKER = """
+class Tracker:
+    def __init__(self, folder):
+        self.file = open(folder / "heard.txt", "w")
+    def log(self, event):
+        print(event["event"], file=self.file)
+        if event["event"] == "epoch" and FAILS:
+            raise OSError("no room")
+    def close(self):
+        print("closed", file=self.file)
+        self.file.close()
+def make(folder):
+    return Tracker(folder)
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_tracker_of_a_recipe_hears_the_run(tmp_path: Path, fails: bool) -> None:
+    (tmp_path / "own.py").write_text(TRACKER.replace("FAILS", str(fails)))
+    plain = ["prune.method=l1", "prune.macs_ratio=1.5", "finetune.epochs=2", "finetune.distill=0", "pretrain.epochs=1"]
+    settings = load_recipe("demo", [*QUICK, *plain, f"runtime.tracker={tmp_path}/own.py:make"])
+    (tmp_path / "run").mkdir()
+    start(settings, tmp_path / "run", console=quiet())
+    events = [event["event"] for event in read_events(RunFolder(tmp_path / "run").events_file)]
+    heard = (tmp_path / "run" / "heard.txt").read_text().split()
+    if not fails:
+        assert heard == [*events, "closed"]
+        assert "warning" not in events
+    else:
+        assert heard == [*events[: events.index("epoch") + 1], "closed"]
+        assert events.count("warning") == 1
+        assert events[-1] == "done"
+
+
+def test_a_tracker_is_made_before_anything_is_trained(tmp_path: Path) -> None:
+    settings = load_recipe("demo", [*QUICK, "runtime.tracker=nowhere.py:make"])
+    with pytest.raises(ConfigError, match="nowhere.py"):
+        make_runner(settings, RunFolder(tmp_path / "run"), quiet(), [])
+    assert named_trackers(load_recipe("demo", QUICK), None) == []

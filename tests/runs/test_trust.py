@@ -68,6 +68,8 @@ def refused(folder: Path, mark: Path, message: str) -> None:
 def test_only_the_users_own_functions_are_code() -> None:
     names = ["model.name=torchvision:resnet18", "data.name=mnist-subset"]
     assert named_code(load_recipe("demo", names)) == {}
+    assert named_code(load_recipe("demo", ["model.name=timm:resnet18"])) == {}
+    assert named_code(load_recipe("demo", ["runtime.tracker=a.py:listen"])) == {"runtime.tracker": "a.py:listen"}
     both = named_code(load_recipe("demo", ["model.name=a.py:net", "data.name=a.b:data"]))
     assert both == {"model.name": "a.py:net", "data.name": "a.b:data"}
 
@@ -197,3 +199,17 @@ def test_a_folder_cannot_lead_what_is_written_elsewhere(
     with pytest.raises(UntrustedCodeError, match=rf"run/{name} is a link to .*elsewhere.*nothing was written"):
         resume(folder, console=quiet())
     assert resume(folder, console=quiet(), trust=True)["macs_ratio"] > 1
+
+
+def test_the_tracker_of_a_strangers_run_is_not_made(
+    tmp_path: Path, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = "class T:\n    def log(self, event): pass\n    def close(self): pass\ndef make(): return T()\n"
+    (tmp_path / "listen.py").write_text(f"from pathlib import Path\nPath(r'{mark}').write_text('it ran')\n{listener}")
+    settings = load_recipe("demo", [*QUICK, *PLAIN, f"runtime.tracker={tmp_path}/listen.py:make"])
+    stop_after(3, settings, tmp_path / "run", monkeypatch)
+    mark.unlink()
+    RunFolder(tmp_path / "run").seal_file.unlink()
+    refused(tmp_path / "run", mark, "names code that would be run.*runtime.tracker = .*listen.py:make")
+    assert resume(tmp_path / "run", console=quiet(), trust=True)["macs_ratio"] > 1
+    assert open_run(tmp_path / "run").summary is not None  # reads the network alone

@@ -46,7 +46,8 @@ def calibrate(
     Parameters
     ----------
     model
-        A zoo name (lenet5, resnet56-cifar, torchvision:resnet50, ...), package.module:factory or path/file.py:factory.
+        A zoo name (lenet5, resnet56-cifar, ...), torchvision:resnet50, timm:resnet18, package.module:factory or
+        path/file.py:factory.
     """
     if not out.parent.is_dir():
         raise ConfigError(f"--out is {str(out)!r}, and there is no folder {str(out.parent)!r}; make it first")

@@ -23,7 +23,8 @@ def count(model: str, *, keep: Keep = None, input: Input = None, json: Json = Fa
     Parameters
     ----------
     model
-        A zoo name (lenet5, resnet56-cifar, torchvision:resnet50, ...), package.module:factory or path/file.py:factory.
+        A zoo name (lenet5, resnet56-cifar, ...), torchvision:resnet50, timm:resnet18, package.module:factory or
+        path/file.py:factory.
     """
     result = count_kept(traced(model, input), keep)
     if json:

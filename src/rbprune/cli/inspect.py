@@ -38,7 +38,8 @@ def inspect(
     Parameters
     ----------
     model
-        A zoo name (lenet5, resnet56-cifar, torchvision:resnet50, ...), package.module:factory or path/file.py:factory.
+        A zoo name (lenet5, resnet56-cifar, ...), torchvision:resnet50, timm:resnet18, package.module:factory or
+        path/file.py:factory.
     """
     shown = find_cost(cost)
     if run is not None or site is not None:

@@ -54,7 +54,8 @@ def time(
     Parameters
     ----------
     model
-        A zoo name (lenet5, resnet56-cifar, torchvision:resnet50, ...), package.module:factory or path/file.py:factory.
+        A zoo name (lenet5, resnet56-cifar, ...), torchvision:resnet50, timm:resnet18, package.module:factory or
+        path/file.py:factory.
         With --run it is needed only if the run's config.toml names no such model.
     """
     pair, name = _pair(model, keep, run, input, trust), model

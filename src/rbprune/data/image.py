@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
@@ -31,6 +33,24 @@ may be anyway, such as for an empty page."""
 IMAGE_ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
 
+@dataclass(frozen=True)
+class ImageLook:
+    """How images are resized and normalised before a network sees them."""
+
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    interpolation: str = "bilinear"
+    crop: float | None = None
+    """The part of the shorter side that is left after the crop; None: of a square, 224/256."""
+
+    def resized(self, size: int) -> int | tuple[int, int]:
+        """The shorter side, or both, before a crop to ``size``."""
+        if self.crop is not None:
+            return math.floor(size / self.crop)
+        larger = round(size * 256 / 224)
+        return larger, larger
+
+
 class ImageStore(Protocol):
     """Encoded images that can be read by their index, from files of their own or from shards."""
 
@@ -51,15 +71,15 @@ class ImageStore(Protocol):
 class ImageDataset(Dataset[tuple[Tensor, int]]):
     """The images of a store as pairs (x, label), decoded and transformed when they are asked for."""
 
-    def __init__(self, store: ImageStore, *, size: int, augment: bool) -> None:
-        self.store, self.size, self.augment = store, size, augment
+    def __init__(self, store: ImageStore, *, size: int, augment: bool, look: ImageLook | None = None) -> None:
+        self.store, self.size, self.augment, self.look = store, size, augment, look or ImageLook()
 
     def __len__(self) -> int:
         return len(self.store.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image = decode(self.store.read(index), lambda: self.store.where(index))
-        return transform(self.size, self.augment)(image), int(self.store.labels[index])
+        return transform(self.size, self.augment, self.look)(image), int(self.store.labels[index])
 
 
 def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
@@ -101,22 +121,22 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 @lru_cache
-def transform(size: int, augment: bool) -> Callable[[Image.Image], Tensor]:
-    """The transform that resizes to 256/224 of ``size``, crops, and normalises as ImageNet's images are.
+def transform(size: int, augment: bool, look: ImageLook | None = None) -> Callable[[Image.Image], Tensor]:
+    """The transform that resizes (by default to 256/224 of ``size``), crops, and normalises (as ImageNet's images are).
 
     With ``augment`` the crop is at a random place and mirrored at random, without it at the centre.
     """
     import_torchvision()
     v2 = importlib.import_module("torchvision.transforms.v2")
-    larger = round(size * 256 / 224)
+    look = look or ImageLook()
     crop = [v2.RandomCrop(size), v2.RandomHorizontalFlip()] if augment else [v2.CenterCrop(size)]
     composed: Callable[[Image.Image], Tensor] = v2.Compose(
         [
-            v2.Resize((larger, larger)),
+            v2.Resize(look.resized(size), v2.InterpolationMode(look.interpolation)),
             *crop,
             v2.PILToTensor(),
             v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(IMAGENET_MEAN, IMAGENET_STD),
+            v2.Normalize(look.mean, look.std),
         ]
     )
     return composed

@@ -12,7 +12,7 @@ from rbprune.data.cifar10 import CIFAR10, read_cifar10
 from rbprune.data.dataset import DatasetSource
 from rbprune.data.divide import divide
 from rbprune.data.folder import open_folder
-from rbprune.data.image import ImageDataset, ImageStore
+from rbprune.data.image import ImageDataset, ImageLook, ImageStore
 from rbprune.data.mnist import MNIST, read_mnist, read_subset
 from rbprune.data.shards import open_shards
 from rbprune.data.source import Data, Skipped
@@ -34,6 +34,7 @@ def load(
     augment: bool = True,
     workers: int = 0,
     image_size: int = 224,
+    look: ImageLook | None = None,
     limit: int | None = None,
     corrupt: Literal["error", "skip"] = "error",
 ) -> Data:
@@ -41,9 +42,10 @@ def load(
 
     ``val`` training examples are held out for validation and never augmented (a validation set that the user's
     factory returns stays as it is, and data sets that it returns as a pair are read as they are). ``limit`` keeps at
-    most so many of the remaining training examples. Both choices are stratified and always the same. ``workers`` and
-    ``image_size`` concern data that is read from files as it is needed: ``folder``, ``shards`` and the user's own; so
-    does ``corrupt``, which says whether an image that cannot be decoded is an error or is left out of its batch.
+    most so many of the remaining training examples. Both choices are stratified and always the same. ``workers``,
+    ``image_size`` and ``look`` (how images are resized and normalised) concern data that is read from files as it is
+    needed: ``folder``, ``shards`` and, for ``workers``, the user's own. ``corrupt`` says whether an image of theirs
+    that cannot be decoded is an error or is left out of its batch.
 
     >>> data = load("mnist-subset", val=1000, limit=200)
     >>> len(data.train), len(data.val), len(data.test), data.classes, data.shape
@@ -59,9 +61,9 @@ def load(
         folder = _folder(name, path)
         data = _in_memory(CIFAR10, read_cifar10(folder, "train"), read_cifar10(folder, "test"))
     elif name == "folder":
-        data = _from_files(*open_folder(_folder(name, path)), workers, image_size, skipped)
+        data = _from_files(*open_folder(_folder(name, path)), workers, image_size, skipped, look)
     elif name == "shards":
-        data = _from_files(*open_shards(_folder(name, path)), workers, image_size, skipped)
+        data = _from_files(*open_shards(_folder(name, path)), workers, image_size, skipped, look)
     elif is_spec(name):
         data = read_user(name, path, workers, skipped)
     else:
@@ -85,16 +87,24 @@ def _in_memory(traits: ImageTraits, train: tuple[Tensor, Tensor], test: tuple[Te
 
 
 def _from_files(
-    train: ImageStore, val: ImageStore, classes: int, workers: int, size: int, skipped: Skipped | None
+    train: ImageStore,
+    val: ImageStore,
+    classes: int,
+    workers: int,
+    size: int,
+    skipped: Skipped | None,
+    look: ImageLook | None,
 ) -> Data:
     """Data whose images are read as they are needed; the images of ``val`` are those to test on."""
     if size < 1:
         raise ConfigError(f"image_size must be at least 1 pixel, got {size}")
-    augmented, plain = (ImageDataset(train, size=size, augment=augment) for augment in (True, False))
+    augmented, plain = (ImageDataset(train, size=size, augment=augment, look=look) for augment in (True, False))
     return Data(
         DatasetSource(augmented, workers, evaluation=plain, labels=train.labels, skipped=skipped),
         None,
-        DatasetSource(ImageDataset(val, size=size, augment=False), workers, labels=val.labels, skipped=skipped),
+        DatasetSource(
+            ImageDataset(val, size=size, augment=False, look=look), workers, labels=val.labels, skipped=skipped
+        ),
         classes,
         (3, size, size),
         skipped,

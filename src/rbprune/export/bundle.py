@@ -26,6 +26,8 @@ KEPT_OF_SUMMARY = (
 )
 """What the folder tells of the run; paths and commands of the machine that made it stay there."""
 KEPT_OF_DATA = ("name", "val", "image_size")
+LOOK = ("mean", "std", "interpolation", "crop")
+"""How images are made inputs; kept where it is not as usual."""
 
 
 class Bundle:
@@ -65,6 +67,7 @@ class Bundle:
     def _config(self, file: str, told: Mapping[str, Any], signature: Signature | None) -> dict[str, Any]:
         network = self.network
         data = {} if network.data is None else network.data.model_dump(include=set(KEPT_OF_DATA))
+        data |= {} if network.data is None else network.data.model_dump(include=set(LOOK), exclude_defaults=True)
         names = {
             "inputs": list(signature.inputs) if signature else self.earlier.get("inputs", []),
             "outputs": list(signature.outputs) if signature else self.earlier.get("outputs", []),

@@ -14,6 +14,7 @@ from torch import nn
 from rbprune import models
 from rbprune.errors import ConfigError, ModelError
 from rbprune.graph import Plan
+from rbprune.models.registry import is_users_code
 from rbprune.runs.finished import load, open_run
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.recipe import merge, parse_override
@@ -64,7 +65,7 @@ def _open_exported(folder: Path, model_name: str | None, changes: dict[str, Any]
     file = folder / CONFIG
     config = _read_config(file)
     name = model_name or str(config["model"])
-    if model_name is None and is_spec(name) and not name.startswith("torchvision:"):
+    if model_name is None and is_users_code(name):
         raise ModelError(f"{file} names the model {name!r}, which is code; give it as MODEL if you trust it")
     dense = models.build(name, classes=config.get("classes"))
     data = dict(config.get("data") or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +63,8 @@ class EventLog:
     def __init__(self, path: Path | None) -> None:
         self.path = None if path is None else Path(path)
         self.events: list[dict[str, Any]] = []
+        self.listen: Callable[[Mapping[str, Any]], None] | None = None
+        """Is told of every event that is written."""
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.events = read_events(self.path)
@@ -75,6 +77,8 @@ class EventLog:
             with write_errors(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(json.dumps(record, allow_nan=False) + "\n")
         self.events.append(record)
+        if self.listen is not None:
+            self.listen(record)
         return record
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +17,7 @@ from rbprune.logging.console import stage_line
 from rbprune.logging.events import EventLog
 from rbprune.logging.progress import Progress
 from rbprune.logging.tensorboard import TensorBoard
+from rbprune.logging.trackers import Tracker, TrackerGroup
 from rbprune.methods import Price, StageResult
 from rbprune.methods.cut import CutReport
 from rbprune.settings.recipe import to_toml
@@ -62,7 +63,10 @@ class StageRecord:
 
 
 class Journal:
-    """Keeps the log of a run. Without ``events`` it stays in memory; ``silent`` draws nothing."""
+    """Keeps the log of a run. Without ``events`` it stays in memory; ``silent`` draws nothing.
+
+    ``trackers`` are handed every event, and closed at the end; ``lent_trackers`` are not closed.
+    """
 
     def __init__(
         self,
@@ -71,16 +75,25 @@ class Journal:
         events: Path | None = None,
         tensorboard: Path | None = None,
         silent: bool = False,
+        trackers: Sequence[Tracker] = (),
+        lent_trackers: Sequence[Tracker] = (),
     ) -> None:
         self.log = EventLog(events)
         self.board = TensorBoard(tensorboard)
         self.progress = Progress(console, enabled=False if silent else None)
         self._console, self._silent = console, silent
+        self.trackers = TrackerGroup(trackers, lent_trackers, self.warn)
+        self.log.listen = self.trackers.log
 
     @property
     def events(self) -> list[dict[str, Any]]:
         """All events so far."""
         return self.log.events
+
+    def close(self) -> None:
+        """The run is over: nobody is told anything any more."""
+        self.board.close()
+        self.trackers.close()
 
     def say(self, text: str) -> None:
         """A line for people."""

@@ -163,7 +163,25 @@ def _listen() -> None:
         _listening.append(register_optimizer_step_post_hook(_after))
 
 
-def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+    """A step with a closure computes its gradients inside: what has to happen between the backward pass and the step
+    then happens at the end of the closure (``optimizer.step(closure)``, as PyTorch Lightning calls every step)."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if closure is None:
+        _tell_of_step(optimizer)
+        return None
+
+    def watched_closure() -> Any:
+        found = closure()
+        _tell_of_step(optimizer)
+        return found
+
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": watched_closure}
+    return (args[0], watched_closure, *args[2:]), kwargs
+
+
+def _tell_of_step(optimizer: torch.optim.Optimizer) -> None:
     for watch in list(_watches):
         watch._on_step(optimizer)
 

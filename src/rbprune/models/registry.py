@@ -1,4 +1,4 @@
-"""Models by name: the zoo, torchvision's and the user's own."""
+"""Models by name: the zoo, torchvision's, timm's and the user's own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rbprune.errors import ModelError, nearest
 from rbprune.models.lenet import LeNet5
 from rbprune.models.resnet_cifar import ResNetCifar
+from rbprune.models.timm_models import COLOURS, TIMM, build_timm, offers_weights, timm_images
 from rbprune.models.vgg import VGG16Cifar
 from rbprune.models.weights import load_weights
 from rbprune.utils.imports import Factory, find, is_spec
@@ -43,22 +44,21 @@ TORCHVISION_SHAPE = (3, 224, 224)
 
 
 def build(name: str, *, classes: int | None = None, weights: str | Path | None = None, **kwargs: Any) -> nn.Module:
-    """Make a model: a name of ``ZOO``, ``torchvision:<model>``, or the user's ``module:factory``.
+    """Make a model: a name of ``ZOO``, ``torchvision:<model>``, ``timm:<model>``, or the user's ``module:factory``.
 
     ``weights`` is a .safetensors file, or ``"torchvision"`` for the pretrained weights that torchvision thinks best;
-    ``"torchvision:IMAGENET1K_V1"`` names those of its offers that shall be taken.
+    ``"torchvision:IMAGENET1K_V1"`` names those of its offers that shall be taken. ``"timm"`` and
+    ``"timm:a1_in1k"`` do the same for a model of timm.
     ``classes`` reaches the user's factory only if it takes an argument of that name.
 
     >>> build("lenet5", classes=3).fc2.out_features
     3
     """
+    _refuse_others_weights(name, weights)
     if name.startswith(f"{TORCHVISION}:"):
         model, weights = _torchvision(name, classes, weights, kwargs)
-    elif _offered(weights) is not None:
-        raise ModelError(
-            f"model {name!r}: weights={weights!r} needs a model named 'torchvision:<model>'; "
-            "give a .safetensors file instead"
-        )
+    elif is_timm(name):
+        model, weights = build_timm(name, classes, weights, kwargs)
     elif is_spec(name):
         model = _users(name, classes, kwargs)
     else:
@@ -82,6 +82,8 @@ def example_input(name: str, model: nn.Module, shape: tuple[int, ...] | None = N
             shape = ZOO[name].shape
         elif name.startswith(f"{TORCHVISION}:"):
             shape = TORCHVISION_SHAPE
+        elif is_timm(name):
+            shape = (COLOURS, *[timm_images(name)["image_size"]] * 2)
         elif is_spec(name):
             given = _users_example(name)
             return given.to(like) if given.is_floating_point() else given.to(like.device)
@@ -89,6 +91,30 @@ def example_input(name: str, model: nn.Module, shape: tuple[int, ...] | None = N
             raise _unknown(name)
     generator = torch.Generator().manual_seed(0)
     return torch.randn(BATCH, *shape, generator=generator).to(like)
+
+
+def is_timm(name: str) -> bool:
+    """Whether a name is one of timm's models."""
+    return name.startswith(f"{TIMM}:")
+
+
+def is_users_code(name: str) -> bool:
+    """Whether a model is made by a function of the user's, not by rbprune, torchvision or timm.
+
+    >>> is_users_code("nets.py:make"), is_users_code("torchvision:vgg16"), is_users_code("lenet5")
+    (True, False, False)
+    """
+    return is_spec(name) and not name.startswith((f"{TORCHVISION}:", f"{TIMM}:"))
+
+
+def _refuse_others_weights(name: str, weights: str | Path | None) -> None:
+    """Refuse weights that torchvision or timm offers for a model of somebody else's."""
+    package = TORCHVISION if _offered(weights) is not None else TIMM if offers_weights(weights) else None
+    if package is not None and not name.startswith(f"{package}:"):
+        raise ModelError(
+            f"model {name!r}: weights={weights!r} needs a model named '{package}:<model>'; "
+            "give a .safetensors file instead"
+        )
 
 
 def _zoo(name: str, classes: int | None, kwargs: dict[str, Any]) -> nn.Module:
@@ -162,5 +188,5 @@ def _users_example(name: str) -> Tensor:
 
 
 def _unknown(name: str) -> ModelError:
-    known = ", ".join([*ZOO, "torchvision:<model>", "package.module:factory", "path/file.py:factory"])
+    known = ", ".join([*ZOO, "torchvision:<model>", "timm:<model>", "package.module:factory", "path/file.py:factory"])
     return ModelError(f"unknown model {name!r}{nearest(name, ZOO)} (known: {known})")

@@ -10,15 +10,20 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from rbprune import data, models
+from rbprune.data.image import ImageLook
 from rbprune.errors import ConfigError
 from rbprune.graph import Plan, apply_plan
+from rbprune.logging.trackers import Tracker, make_tracker
 from rbprune.measure.run_latency import make_timer
+from rbprune.models.registry import is_timm
+from rbprune.models.timm_models import timm_images
 from rbprune.models.weights import load_weights
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.sections import DataSettings, Settings
 from rbprune.train.runner import Runner
-from rbprune.train.state import RunData
+from rbprune.train.state import RunData, RunTrackers
 from rbprune.train.stream import SourceStream
+from rbprune.utils.processes import is_first
 
 EVALUATION_BATCH = 250
 """Examples in a batch that is only evaluated."""
@@ -38,9 +43,26 @@ def load_settings_data(d: DataSettings) -> data.Data:
         augment=d.augment,
         workers=d.workers,
         image_size=d.image_size,
+        look=_look(d),
         limit=d.limit,
         corrupt=d.corrupt,
     )
+
+
+def _look(d: DataSettings) -> ImageLook:
+    usual = ImageLook()
+    mean = usual.mean if d.mean is None else tuple(d.mean)
+    std = usual.std if d.std is None else tuple(d.std)
+    return ImageLook(mean, std, d.interpolation, d.crop)
+
+
+def with_images_of_model(settings: Settings) -> Settings:
+    """Let images from files be as a model of timm wants them, where the settings do not say how they are."""
+    if not is_timm(settings.model.name) or settings.data.name not in ("folder", "shards"):
+        return settings
+    found = timm_images(settings.model.name, settings.model.weights)
+    open_ones = {name: value for name, value in found.items() if name not in settings.data.model_fields_set}
+    return settings.model_copy(update={"data": DataSettings(**{**settings.data.model_dump(), **open_ones})})
 
 
 def make_run_data(source: data.Data, seed: int) -> RunData:
@@ -92,6 +114,12 @@ def _build_pruned(name: str, classes: int | None, plan: Path, weights: str | Non
     return model
 
 
+def named_trackers(settings: Settings, folder: Path | None) -> list[Tracker]:
+    """The tracker that the settings name, made before anything is trained; of several processes the first has it."""
+    spec = settings.runtime.tracker
+    return [] if spec is None or not is_first() else [make_tracker(spec, settings.model_dump(), folder)]
+
+
 def make_runner(settings: Settings, run: RunFolder, console: Console | None, command: list[str]) -> Runner:
     """Make the runner that will train, prune and fine-tune as the settings say, into the folder of ``run``."""
     if settings.model.weights is None and settings.pretrain is None:
@@ -101,11 +129,15 @@ def make_runner(settings: Settings, run: RunFolder, console: Console | None, com
             f"prune.max_error_rise = {settings.prune.max_error_rise:g} is a search of many runs, which 'rbprune prune' "
             "and rbprune.prune make; here a single run is made: give a price or a ratio instead"
         )
+    settings = with_images_of_model(settings)
     source = load_data(settings)
     settings = _with_facts(settings, source)
     model, example = build_model(settings)
     data = make_run_data(source, settings.seed)
-    runner = Runner(settings, model, example, data, F.cross_entropy, files=run, console=console, command=command)
+    trackers = RunTrackers(named_trackers(settings, run.path))
+    runner = Runner(
+        settings, model, example, data, F.cross_entropy, files=run, console=console, command=command, trackers=trackers
+    )
     if settings.runtime.time:
         runner.timer = make_timer(lambda: models.build(settings.model.name, classes=settings.model.classes), example)
     return runner

@@ -81,7 +81,7 @@ def open_run(folder: str | Path, model_name: str | None = None, *, trust: bool =
     """
     run = RunFolder(folder)
     settings = run.read_settings()
-    check_code(run, settings, trust=trust, model=model_name is None, data=False)
+    check_code(run, settings, trust=trust, model=model_name is None, data=False, tracker=False)
     name = model_name or settings.model.name
     dense = _build(name, settings, run)
     pruned = load(folder, copy.deepcopy(dense))

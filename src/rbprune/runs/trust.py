@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from rbprune.errors import RbpruneError, UntrustedCodeError
-from rbprune.models.registry import TORCHVISION
+from rbprune.models.registry import is_users_code
 from rbprune.runs.folder import RunFolder
 from rbprune.settings.sections import Settings
 from rbprune.utils.files import write_atomic
@@ -34,10 +34,12 @@ _LONGEST_SEAL = 4096
 def named_code(settings: Settings) -> dict[str, str]:
     """The functions that settings name, by the name of the setting; what comes with rbprune is none of them."""
     found = {}
-    if is_spec(settings.model.name) and not settings.model.name.startswith(f"{TORCHVISION}:"):
+    if is_users_code(settings.model.name):
         found["model.name"] = settings.model.name
     if is_spec(settings.data.name):
         found["data.name"] = settings.data.name
+    if settings.runtime.tracker is not None:
+        found["runtime.tracker"] = settings.runtime.tracker
     return found
 
 
@@ -49,13 +51,20 @@ def seal_code(run: RunFolder, settings: Settings) -> None:
 
 
 def check_code(
-    run: RunFolder, settings: Settings, *, trust: bool = False, model: bool = True, data: bool = True
+    run: RunFolder,
+    settings: Settings,
+    *,
+    trust: bool = False,
+    model: bool = True,
+    data: bool = True,
+    tracker: bool = True,
 ) -> None:
     """Refuse to go on where the settings of a folder name code that its user did not name when the run was started.
 
-    With ``trust`` the code is shown and let run. ``model`` and ``data`` say what of it is going to be used.
+    With ``trust`` the code is shown and let run. ``model``, ``data`` and ``tracker`` say what of it is going to be
+    used.
     """
-    used = {"model.name": model, "data.name": data}
+    used = {"model.name": model, "data.name": data, "runtime.tracker": tracker}
     code = {setting: spec for setting, spec in named_code(settings).items() if used[setting]}
     if not code or _is_sealed(run, settings):
         return

@@ -34,9 +34,26 @@ class DataSettings(Section):
     augment: bool = True
     workers: int = Field(0, ge=0)
     image_size: int = Field(224, ge=8)
+    mean: list[float] | None = None
+    """What is taken from red, green and blue (0 to 1) of images from files; by default ImageNet's means."""
+    std: list[float] | None = None
+    """What they are divided by; by default ImageNet's standard deviations."""
+    interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear"
+    crop: float | None = Field(None, gt=0, le=1)
+    """Images are resized so that ``image_size`` is this part of their shorter side; by default to a square of which it
+    is 224/256."""
     limit: int | None = Field(None, ge=1)
     corrupt: Literal["error", "skip"] = "error"
     """What to do about an image that cannot be decoded: stop and name it, or leave it out of its batch."""
+
+    @model_validator(mode="after")
+    def _has_three_colours(self) -> Self:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and len(values) != 3:
+                raise ValueError(f"{name} = {values} must be three numbers, of red, green and blue")
+        if self.std is not None and min(self.std) <= 0:
+            raise ValueError(f"std = {self.std}: images are divided by it, so it must be positive")
+        return self
 
 
 RECOVERY_STEPS, RECOVERY_EPOCHS = 1000, 5
@@ -149,6 +166,8 @@ class RuntimeSettings(Section):
     checkpoint_seconds: float = Field(120, gt=0)
     recalibrate: int = Field(50, ge=0)
     """Training batches over which batch-normalisation statistics are taken anew after a cut."""
+    tracker: str | None = None
+    """``package.module:factory`` or ``path/file.py:factory``, which makes something that is handed every event."""
     time: bool = False
     """Whether the latency of the dense and the pruned network is measured at the end."""
 

@@ -24,7 +24,7 @@ from rbprune.train.phase import Phase, PhaseRun, check_trainable, plan_phases
 from rbprune.train.precision import start_engine
 from rbprune.train.saving import interrupted, restore_checkpoint, restore_phase, take_checkpoint
 from rbprune.train.stage_end import CALIBRATION, end_stage
-from rbprune.train.state import RunData, RunFiles, RunState, Timer, open_journal
+from rbprune.train.state import RunData, RunFiles, RunState, RunTrackers, Timer, open_journal
 from rbprune.train.stream import Stream
 from rbprune.train.summary import summarise
 from rbprune.utils.interrupt import Signals, StoppedWaiting
@@ -56,9 +56,10 @@ class Runner:
         files: RunFiles | None = None,
         console: Console | None = None,
         command: list[str] | None = None,
+        trackers: RunTrackers | None = None,
     ) -> None:
         self.settings, self.model, self.data, self.loss_fn, self.files = settings, model, data, loss_fn, files
-        self.command, self.console = command or [], console or Console(stderr=True)
+        self.command, self.console, self.trackers = command or [], console or Console(stderr=True), trackers
         prune = settings.prune
         check_trainable(settings, model, loss_fn)
         if files is not None:
@@ -93,7 +94,7 @@ class Runner:
 
     def run(self) -> dict[str, Any]:
         """Do what is left to do; returns the summary."""
-        self.journal = open_journal(self.console, self.files, main=self.engine.main)
+        self.journal = open_journal(self.console, self.files, main=self.engine.main, trackers=self.trackers)
         if not self.journal.events:
             self.journal.start(self.settings, self.command, self.graph, self.dataset_size)
             self.journal.precision(**self.arithmetic.told())
@@ -118,7 +119,7 @@ class Runner:
         finally:
             if self.current is not None and self.current.stage is not None:
                 self.current.stage.abandon()
-            self.journal.board.close()
+            self.journal.close()
 
     def restore(self, checkpoint: Checkpoint, name: str, damaged: list[str]) -> None:
         """Bring a fresh runner to where the checkpoint was taken; ``damaged`` are newer ones that could not be read."""
@@ -279,9 +280,8 @@ class Runner:
         self._saved = time.monotonic()
         if self.data.skipped is not None:
             self.state.skipped = sorted(self.data.skipped.names)
-        if self.files is None or not self.engine.main:
-            return
-        save_checkpoint(self.files.checkpoints, take_checkpoint(self))
+        if self.files is not None and self.engine.main:
+            save_checkpoint(self.files.checkpoints, take_checkpoint(self))
 
     # the end
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from torch import nn
 
 from rbprune.data.source import Skipped
 from rbprune.logging.journal import Journal
+from rbprune.logging.trackers import Tracker
 from rbprune.train.phase import Kind
 from rbprune.train.stream import Stream
 
@@ -54,11 +55,29 @@ class RunFiles(Protocol):
         """The folder of the checkpoints."""
 
 
-def open_journal(console: Console, files: RunFiles | None, *, main: bool) -> Journal:
-    """The log of a run; only the main process of several writes and draws."""
+@dataclass(frozen=True)
+class RunTrackers:
+    """Who listens to a run: trackers that are closed at its end, and those that are lent to it."""
+
+    own: Sequence[Tracker] = ()
+    lent: Sequence[Tracker] = ()
+
+
+def open_journal(
+    console: Console, files: RunFiles | None, *, main: bool, trackers: RunTrackers | None = None
+) -> Journal:
+    """The log of a run; only the main process of several writes, draws and tells trackers."""
     files = files if main else None
     events, board = (None, None) if files is None else (files.events_file, files.tensorboard)
-    return Journal(console, events=events, tensorboard=board, silent=not main)
+    heard = trackers if main and trackers is not None else RunTrackers()
+    return Journal(
+        console,
+        events=events,
+        tensorboard=board,
+        silent=not main,
+        trackers=heard.own,
+        lent_trackers=heard.lent,
+    )
 
 
 @dataclass

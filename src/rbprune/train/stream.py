@@ -115,7 +115,7 @@ def first_batch(stream: Stream, number: int) -> Batch:
 
     The global generators are not.
     """
-    kept = [(each, each.get_state()) for each in _generators(getattr(stream, "loader", None))]
+    kept = [(each, each.get_state()) for each in loader_generators(getattr(stream, "loader", None))]
     try:
         batch = next(filled(stream.epoch(number)), None)
     finally:
@@ -126,7 +126,7 @@ def first_batch(stream: Stream, number: int) -> Batch:
     return batch
 
 
-def _generators(loader: Any) -> list[torch.Generator]:
+def loader_generators(loader: Any) -> list[torch.Generator]:
     """The generators that a ``DataLoader`` and its samplers draw from, other than the global one."""
     batches = getattr(loader, "batch_sampler", None)
     places = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))

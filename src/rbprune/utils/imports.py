@@ -87,7 +87,7 @@ def find(spec: str, *, error: type[RbpruneError] = RbpruneError, installed: bool
         if not installed and _is_installed(module):
             raise error(
                 f"{spec!r}: {place} is an installed package ({module.__file__}), and none of its functions was written "
-                f"to make data of what a recipe says; write a function of your own that calls it, in a file, and name "
+                f"to be handed what a recipe says; write a function of your own that calls it, in a file, and name "
                 "that as path/file.py:factory"
             )
     function = getattr(module, attribute, None)
