@@ -33,9 +33,9 @@ def test_a_linear_loss_rises_as_foretold() -> None:
     noise, weights = DiracNoise(3, 0.25), torch.tensor([1.0, -2.0, 0.5])
     seen(noise, weights)
     gone = torch.tensor([True, False, True])
-    assert noise.forecast(gone, 100) == pytest.approx(-0.75 * 1.5, abs=1e-5), "from 3/4 to 0, twice"
+    assert noise.forecast(noise.change(gone), 100) == pytest.approx(-0.75 * 1.5, abs=1e-5), "from 3/4 to 0, twice"
     noise.loss_per_nat = 3.0
-    assert noise.forecast(gone, 100) == pytest.approx(-0.25 * 1.5, abs=1e-5), "in nats"
+    assert noise.forecast(noise.change(gone), 100) == pytest.approx(-0.25 * 1.5, abs=1e-5), "in nats"
 
 
 def test_a_quadratic_loss_rises_as_foretold_with_its_cross_terms() -> None:
@@ -53,7 +53,7 @@ def test_a_quadratic_loss_rises_as_foretold_with_its_cross_terms() -> None:
         return float((matrix @ theta).square().sum() / 2)
 
     mean = noise.mean().detach()
-    assert noise.forecast(gone, size) == pytest.approx(loss(mean * ~gone) - loss(mean), rel=1e-4)
+    assert noise.forecast(noise.change(gone), size) == pytest.approx(loss(mean * ~gone) - loss(mean), rel=1e-4)
 
 
 def test_the_forecast_of_a_compensated_cut_is_that_of_all_factors_that_move() -> None:
@@ -68,9 +68,21 @@ def test_the_forecast_of_a_compensated_cut_is_that_of_all_factors_that_move() ->
     moved = after - mean
     best = -torch.linalg.solve(hessian[1:, 1:], hessian[1:, 0] * moved[0])
     torch.testing.assert_close(moved[1:], best, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(noise.change(gone, compensated=True), moved)
+    noise.slope.copy_(slope)
+    noise.centre.copy_(mean)
     expected = float(slope @ moved + moved @ hessian @ moved / 2)
-    assert noise.forecast(gone, size, slope, compensated=True) == pytest.approx(expected, rel=1e-4)
-    assert noise.forecast(gone, size, torch.zeros(4), compensated=True) < noise.forecast(gone, size, torch.zeros(4))
+    assert noise.forecast(moved, size) == pytest.approx(expected, rel=1e-4)
+    noise.slope.zero_()
+    assert noise.forecast(moved, size) < noise.forecast(noise.change(gone), size)
+
+
+def test_the_mean_moves_and_comes_back_to_the_bit() -> None:
+    noise = DiracNoise(3, 0.3)
+    rate, change = noise.rate.detach().clone(), torch.tensor([-0.7, 0.1, 0.0])
+    with noise.moved(change):
+        torch.testing.assert_close(noise.mean().detach(), 1 - rate + change)
+    assert torch.equal(noise.rate, rate)
 
 
 def test_the_first_curvature_is_kept() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import NormalDist
 
 import torch
@@ -104,21 +106,35 @@ class DiracNoise(ChannelFactor):
         now = self.mean().detach()
         return now + self.curvature.compensated(-now * gone, ~gone)
 
-    def forecast(
-        self, gone: Tensor, dataset_size: int, slope: Tensor | None = None, *, compensated: bool = False
-    ) -> float:
-        """By how many nats per example the loss will rise when the mean m of theta goes to 0 where a channel goes; with
-        ``compensated``, when the others move to ``compensated_mean``.
-
-        With a slope g of the loss at a centre c, and its curvature H, the loss at theta is a constant and
-        g^T (theta - c) + (theta - c)^T H (theta - c) / 2; the rise is its difference between the two thetas. ``slope``
-        is that in nats per example at m itself; without it, the running mean of what training has shown is taken.
-        """
+    def change(self, gone: Tensor, *, compensated: bool = False) -> Tensor:
+        """What a cut does to the mean m of theta: it goes to 0 where a channel goes; with ``compensated`` the others
+        move to ``compensated_mean``."""
         now = self.mean().detach()
-        after = self.compensated_mean(gone) if compensated else now * ~gone
-        centre, slope = (self.centre, self.slope / self.loss_per_nat) if slope is None else (now, slope)
-        second = self.curvature.cost(after - centre) - self.curvature.cost(now - centre)
-        return float(slope @ (after - now)) + second / dataset_size
+        return (self.compensated_mean(gone) if compensated else now * ~gone) - now
+
+    @contextmanager
+    def moved(self, change: Tensor) -> Iterator[None]:
+        """Inside, the mean of theta is another one."""
+        rate = self.rate.detach().clone()
+        try:
+            with torch.no_grad():
+                self.rate.sub_(change)
+            yield
+        finally:
+            with torch.no_grad():
+                self.rate.copy_(rate)
+
+    def forecast(self, change: Tensor, dataset_size: int) -> float:
+        """By how many nats per example the loss will rise by a change of the mean of theta, as far as training has
+        shown it.
+
+        With the running mean g of the slopes, at the running mean c of the means of theta, and the curvature H, the
+        loss at theta is a constant and g^T (theta - c) + (theta - c)^T H (theta - c) / 2; the rise is its difference
+        between the two thetas.
+        """
+        off = self.mean().detach() - self.centre
+        second = self.curvature.cost(off + change) - self.curvature.cost(off)
+        return float(self.slope @ change) / self.loss_per_nat + second / dataset_size
 
     def decide(self, gone: Tensor, doubt: Tensor, pace: float, weighed: Tensor) -> None:
         """From now on rates go to 1 for what goes and to 0 for what stays. ``weighed`` is what the decision rests on,
