@@ -184,7 +184,7 @@ def _table(graph: ChannelGraph, model: str, cost: Cost, settings: PruningSetting
     table = Table(title=f"{model}: {totals}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("site", no_wrap=True)
     table.add_column("channels", justify="right", no_wrap=True)
-    table.add_column("consumers", overflow="fold")
+    table.add_column("read by", overflow="fold")
     table.add_column("residual", no_wrap=True)
     for heading in (f"{cost.label} each", "share", "stage"):
         table.add_column(heading, justify="right", no_wrap=True)
