@@ -32,7 +32,7 @@ def _why(graph: ChannelGraph, site: Site, settings: PruningSettings, method: Met
     if not graph.hookable(site):
         readers = ", ".join(map(repr, site.consumers)) or "nothing"
         return f"no factor can be put on what reads it ({readers}); only the inputs of plain layers can take one"
-    if method.skip_downsampling and not settings.downsampling and site.downsample:
+    if method.skip_downsampling and site.downsample:
         return f"{method.name} leaves blocks alone whose shortcut is no identity; prune.downsampling=true opens them"
     if method.schedule is by_depth and site.residual is None:
         return f"{method.name} judges only what lies in residual blocks; rbp and ibp judge this site too"

@@ -104,7 +104,7 @@ def _backgrounds(bands: Sequence[Band], x: Scale, frame: Frame) -> list[str]:
         left, across = x(band.begin), max(0.0, round(x(band.end) - x(band.begin), 1))
         size = f'width="{across}" height="{frame.ground - frame.top}"'
         parts.append(f'<rect class="band {escape(band.kind)}" x="{left}" y="{frame.top}" {size}/>')
-        if across > CHARACTER * len(band.label):
+        if band.label and across > CHARACTER * (len(band.label) + 1.5):
             parts.append(text("phase", left + 4, frame.top - 8, band.label))
     return parts
 
