@@ -83,7 +83,7 @@ def test_every_event_has_the_fields_that_are_documented(console: Console, graph:
         warnings=("slow",),
     )
     journal.resumed("ckpt-000003")
-    journal.dense(6.5, 0.21, 2.05, Price(nats_per_example=1.78))
+    journal.dense(6.5, 0.21, 2.05, Price(nats_per_example=1.78), val_error=6.7)
     journal.epoch(epoch())
     end_stage(journal, graph)
     journal.warn("mind the gap")
@@ -100,6 +100,10 @@ def test_a_run_can_be_built_again_from_its_first_event(console: Console, graph: 
     assert build_settings(event["config"], applied=True) == settings
     assert (event["seed"], event["method"], event["dataset_size"]) == (3, "rbp", 64)
     assert event["sites"] == {"0": 6, "4": 12, "8": 12}
+    journal.start(settings, [], graph, 64, [["0"], ["4", "8"]])
+    assert journal.events[-1]["stages"] == [["0"], ["4", "8"]]
+    journal.start(load_recipe("demo", ["task=train"]), [], graph, 64, [["0"]])
+    assert journal.events[-1]["stages"] == [], "a run that only trains judges nothing"
     assert [layer["name"] for layer in event["layers"]] == ["0", "4", "8", "10"]
     assert sum(layer["macs"] for layer in event["layers"]) == event["macs"] == graph.macs()
     assert sum(layer["params"] for layer in event["layers"]) == event["params"] == graph.params()

@@ -40,10 +40,11 @@ def write_run(folder: Path, sites: int = 25, per_stage: int = 1, until: str = "d
         dataset_size=48000,
         macs=125_485_706,
         params=853_018,
-        sites=widths,
-        error_before=6.61,
+        sites=widths | {"linear": 10, "conv1": 16},
+        stages=[names[i : i + per_stage] for i in range(0, sites, per_stage)],
         layers=layers,
     )
+    log.write("dense", error_before=6.61, val_error_before=6.8, loss=0.01, explained=2.2, price=None)
 
     def epoch(phase: str, stage: int | None, number: int, epochs: int, loss: float, **more: Any) -> None:
         nonlocal cost, seconds
@@ -126,6 +127,7 @@ def write_run(folder: Path, sites: int = 25, per_stage: int = 1, until: str = "d
         "seed": 0,
         "error_before": 6.61,
         "error_after": 6.95,
+        "val_error_before": 6.8,
         "val_error_after": 7.02,
         "macs_before": 125_485_706,
         "macs_after": 59_755_098,
@@ -139,6 +141,8 @@ def write_run(folder: Path, sites: int = 25, per_stage: int = 1, until: str = "d
         "seconds": seconds,
         "versions": {"python": "3.11.2", "torch": "2.13.0+cpu", "platform": "Linux x86_64, 2 cores"},
         "dataset_size": 48000,
+        "measured_latency": {"batch": 1, "dense_ms": 9.1, "pruned_ms": 6.5, "ratio": 1.4, "machine": "cpu, 2 threads"},
+        "verdict": {"level": "good", "text": "2.10x fewer MACs and 2.00x fewer parameters, for 0.34 points of error"},
     }
     after = [{**row, "macs": row["macs"] * 45 // 100, "params": row["params"] // 2} for row in layers]
     log.write("done", summary=summary, layers=after)

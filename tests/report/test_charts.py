@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -87,3 +88,18 @@ def test_columns_are_as_high_as_the_channels_are_many() -> None:
     ]
     assert column_chart({}, title="t") == ""
     assert "nan" not in column_chart({"gone": (0.0, 0.0)}, title="t")
+
+
+def test_a_histogram_colours_the_channels_that_went_and_not_the_highest() -> None:
+    values = [0.05, 0.95]
+    shown = histogram(values, 1, "conv", goes=[True, False])
+    paths = dict(re.findall(r'<path class="(kept|removed)" d="M([\d.]+) ', shown))
+    assert paths == {"kept": "152.5", "removed": "8.5"}
+    assert 'class="removed" d="M152.5' in histogram(values, 1, "conv"), "without verdicts the highest"
+    assert histogram(values, 1, "conv", goes=[True]) == histogram(values, 1, "conv"), "not one for each value"
+
+
+def test_a_reference_label_at_the_right_ends_at_the_edge() -> None:
+    points = [Point(0, 5, ""), Point(1, 5, ""), Point(2, 9, "")]
+    label = re.search(r'<text class="refer"[^>]*>', line_chart(points, title="", reference=Reference(5, "dense")))
+    assert label is not None and 'x="506" ' in label[0] and 'text-anchor="end"' in label[0]

@@ -55,6 +55,7 @@ def test_the_figures_are_in_the_page(finished: Path) -> None:
     page = Page(report_of(finished))
     for figure in ("2.10x", "125.5 M → 59.8 M", "2.00x", "6.61 % → 6.95 %", "+0.34 points", "74.2", "1 h 31 min"):
         assert figure in page.text
+    assert "validation 6.80 % → 7.02 %" in page.text and "9.1 → 6.5 ms · cpu, 2 threads" in page.text
     for name in site_names(25):
         assert page.text.count(name) >= 4
     for shown in ("resnet56-cifar", "epochs = 10 # <at most>", "2.13.0+cpu", "'data.root=/my data'"):
@@ -113,7 +114,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
 def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path) -> None:
     write_run(tmp_path, until="finetune")
     page = Page(report_of(tmp_path))
-    assert f"Still running / interrupted: rbprune resume {tmp_path}" in page.text
+    assert f"Still running, or interrupted: rbprune resume {tmp_path}" in page.text
     assert "Reached fine-tune, epoch 3 of 40." in page.text and "MACs so far" in page.text
 
 
@@ -124,7 +125,7 @@ def test_damaged_lines_are_noted(finished: Path) -> None:
     log.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:200])
     page = Page(report_of(finished))
     assert "2 damaged lines of events.jsonl were skipped." in page.text
-    assert "Still running / interrupted" in page.text
+    assert "Still running, or interrupted" in page.text
 
 
 def test_every_field_may_be_missing_or_null_or_nonsense(tmp_path: Path) -> None:
@@ -168,11 +169,12 @@ def test_a_loss_is_not_shown_as_per_cent(tmp_path: Path, until: str) -> None:
     for event in events:
         named = event.get("summary", event) if event["event"] in ("epoch", "stage", "done") else {}
         named["metric"] = "loss"
+        named.pop("verdict", None)
     log.write_text("\n".join(map(json.dumps, events)) + "\n")
     page = Page(report_of(tmp_path)).text
-    assert "Validation loss" in page and "Val. loss" in page and "validation loss while fine-tuning" in page
-    assert ("6.6100 → 6.9500" in page and "+0.3400 · validation 7.0200" in page) == (until == "done")
-    assert "dense model 6.6100" in page
+    assert "Validation loss while fine-tuning" in page and "Val. loss" in page
+    assert ("6.6100 → 6.9500" in page and "+0.3400 · validation 6.8000 → 7.0200" in page) == (until == "done")
+    assert "dense network 6.8000" in page, "on the validation data, as the curve"
     assert "6.61 %" not in page and "points" not in page and "rror" not in page
 
 
@@ -192,3 +194,92 @@ def test_a_broken_page_is_never_left_behind(finished: Path, monkeypatch: pytest.
         report_of(finished)
     assert (finished / "report.html").read_bytes() == before
     assert not [item for item in finished.iterdir() if item.suffix == ".tmp"]
+
+
+def cards(folder: Path) -> dict[str, str]:
+    """What the figures at the top of the page of the run in ``folder`` say, by their names in the summary."""
+    text = report_of(folder).read_text()
+    found = re.findall(r'<div class="card figure[^"]*" data-figure="(\w+)">(.*?)</div>', text, re.DOTALL)
+    return {name: " ".join(re.sub(r"<[^>]*>", " ", content).split()) for name, content in found}
+
+
+def test_validation_is_compared_with_the_dense_network_on_the_same_data(tmp_path: Path) -> None:
+    write_run(tmp_path, until="finetune")
+    last = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()][-1]["val_error"]
+    assert f"6.80 % → {last:.2f} %" in cards(tmp_path)["val_error"], "not 6.61 %, its error on the test data"
+    page = Page(tmp_path / "report.html").text
+    assert "dense network 6.80 %" in page and "dense network 6.61 %" not in page
+
+
+def test_a_run_that_does_not_know_the_dense_validation_error_draws_no_line(tmp_path: Path) -> None:
+    write_run(tmp_path, until="finetune")
+    log = tmp_path / "events.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if '"event": "dense"' not in line))
+    assert 'class="reference"' not in report_of(tmp_path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("level", "kind"), [("good", "good"), ("bad", "bad"), ("unknown", "warning"), ("of a later version", "warning")]
+)
+def test_the_verdict_comes_first_and_has_a_colour(finished: Path, level: str, kind: str) -> None:
+    log = finished / "events.jsonl"
+    log.write_text(log.read_text().replace('"level": "good"', f'"level": "{level}"'))
+    text = report_of(finished).read_text()
+    body = text[text.index("<main>") :]
+    first = re.search(r"<(\w+) class=\"verdict (\w+)\"", body)
+    assert first is not None and first[2] == kind and body.index("verdict") < body.index("<h1")
+    assert f".verdict.{kind}" in text or kind == "warning"
+    assert "2.10x fewer MACs and 2.00x fewer parameters" in Page(finished / "report.html").text
+
+
+def test_sites_that_the_method_leaves_alone_are_not_drawn_as_removed(finished: Path) -> None:
+    text = report_of(finished).read_text()
+    alone = text[text.index("Not pruned") : text.index("</section>", text.index("Not pruned"))]
+    assert "conv1" in alone and "linear" in alone and alone.count('class="closed"') == 2
+    assert 'style="width' in alone and "→" not in alone
+    channels = sum(16 * 2 ** (index * 3 // 25) for index in range(25))
+    assert f"{channels} → " in cards(finished)["time"], "without the 26 channels of the two"
+
+
+def test_a_bar_of_a_stage_that_has_not_come_is_not_that_of_a_removed_layer(tmp_path: Path) -> None:
+    write_run(tmp_path, sites=5, until="stage")
+    text = report_of(tmp_path).read_text()
+    rows = re.findall(r'<div class="row">.*?</div>', text)
+    assert len(rows) == 5 and ['class="waits"' in row for row in rows] == [False, True, True, True, True]
+
+
+def test_latency_stands_beside_macs(finished: Path) -> None:
+    assert list(cards(finished)) == ["macs", "measured_latency", "params", "error", "cost", "time"]
+    log = finished / "events.jsonl"
+    log.write_text(log.read_text().replace('"measured_latency"', '"of_old"'))
+    assert "measured_latency" not in cards(finished)
+
+
+def test_every_word_that_is_underlined_is_explained_in_the_list(finished: Path) -> None:
+    page = Page(report_of(finished))
+    ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
+    terms = [attrs for _, attrs in page.tags if attrs.get("class") == "term"]
+    assert {attrs["aria-describedby"] for attrs in terms} <= ids
+    assert all(attrs["tabindex"] == "0" and attrs["data-tip"] in page.text for attrs in terms)
+    words = {"price", "nats", "site", "stage", "rate", "dense-epoch", "MACs", "verdict"}
+    assert {f"word-{word}" for word in words} <= {attrs["aria-describedby"] for attrs in terms}
+
+
+def test_only_the_page_of_an_unfinished_run_is_read_anew(tmp_path: Path) -> None:
+    write_run(tmp_path, until="finetune")
+    files = {"events": tmp_path / "events.jsonl", "settings": tmp_path / "config.toml"}
+    shown = write_report(tmp_path / "report.html", **files, refresh=7).read_text()
+    assert '<meta http-equiv="refresh" content="7">' in shown
+    assert "refresh" not in write_report(tmp_path / "report.html", **files).read_text()
+    files["events"].unlink()
+    write_run(tmp_path)
+    assert 'http-equiv="refresh"' not in write_report(tmp_path / "report.html", **files, refresh=7).read_text()
+
+
+def test_a_dense_run_has_no_sites_to_show(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.write("start", model="lenet5", sites={"conv1": 20}, stages=[], config={"task": "train"})
+    log.write("done", summary={"error_after": 0.7, "channels": {}})
+    page = Page(report_of(tmp_path)).text
+    assert "conv1" not in page and "before and after" not in page

@@ -253,3 +253,24 @@ def test_an_integer_beyond_64_bits_is_no_toml(tmp_path: Path) -> None:
         load_recipe(str(tmp_path / "a.toml"))
     with pytest.raises(ConfigError, match="prune.epochs"):
         load_recipe("demo", [f"prune.epochs=0x{'f' * 5000}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[model]\nname = "lenet5"\n[prune]\nepochs = 3\n', ["  there is no [data] section; it needs name"]),
+        ("[prune]\nepochs = 3\n", [f"  there is no [{name}] section; it needs name" for name in ("model", "data")]),
+        ('[model]\n[data]\nname = "mnist-subset"\n', ["  model.name is missing; give it, there is no default"]),
+        (
+            '[model]\nname = "lenet5"\n[data]\nname = "mnist-subset"\n[pretrain]\nlr = 0.1\n',
+            ["  pretrain.epochs is missing; give it, there is no default"],
+        ),
+    ],
+)
+def test_a_missing_section_is_named_and_the_recipe_is_not_dumped(tmp_path: Path, text: str, told: list[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(str(file))
+    first, *rest = str(caught.value).splitlines()
+    assert first == f"recipe {str(file)!r} cannot be used:" and rest == told and "{" not in str(caught.value)

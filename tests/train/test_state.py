@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rbprune.data.source import Skipped
-from rbprune.train.state import RunData
+from rbprune.train.state import RunData, RunState
 from rbprune.train.stream import LoaderStream
 from tests.networks import stripes
 
@@ -20,3 +20,8 @@ def test_what_was_left_out_is_told_once() -> None:
     assert len(told) == 1 and "a.jpg" in told[0]
     RunData(train=lambda size: stream).tell_skipped(told.append)
     assert len(told) == 1
+
+
+def test_what_the_log_tells_of_the_dense_network() -> None:
+    state = RunState(error_before=5.0, val_error_before=6.0, dense_loss=0.1, explained=2.0)
+    assert state.of_dense() == {"error": 5.0, "val_error": 6.0, "loss": 0.1, "explained": 2.0}

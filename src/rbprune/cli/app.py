@@ -23,6 +23,8 @@ VERBS = {
     "pick": "Show the smallest network of a frontier that keeps the validation error, and copy it if asked to.",
     "compare": "Prune one network by several methods under the same budget, and print the table.",
     "reproduce": "Make a table or figure of the paper anew and print it beside the paper's own figures.",
+    "report": "Write the page of a run anew, or one page that shows several runs side by side.",
+    "watch": "Follow a run in the terminal while it goes, until it ends; or say where it stands.",
     "inspect": "Show which channels of a network can be removed, together with what, and what they cost.",
     "count": "Count multiply-accumulates and weights, of the whole network or with only some channels kept.",
     "calibrate": "Measure what the layers of a network take on this device at many widths: latency as a cost.",

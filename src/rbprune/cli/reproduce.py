@@ -15,12 +15,12 @@ from rich.console import Console
 from rbprune.cli.options import Json, Set, command, show
 from rbprune.errors import ConfigError, FailedRunsError
 from rbprune.report.plain_table import PlainTable
-from rbprune.report.run_record import RunRecord
 from rbprune.reproduce.estimate import DataNeeds, PhaseEstimate, estimate
 from rbprune.reproduce.experiments import FIGURES, Experiment, find_experiment
 from rbprune.reproduce.figures import draw, read_run
 from rbprune.reproduce.page import ROUNDS, Reproduction, write_page
 from rbprune.reproduce.run import reproduce as run
+from rbprune.utils.names import distinct_names
 from rbprune.utils.numbers import duration
 from rbprune.utils.processes import is_main
 
@@ -71,15 +71,8 @@ def reproduce(
 def _from_runs(experiment: Experiment, folders: Sequence[Path]) -> Reproduction:
     if experiment.name not in FIGURES:
         raise ConfigError(f"--run is for figures ({', '.join(FIGURES)}); {experiment.name!r} is a table")
-    return Reproduction(experiment, figures=draw(experiment.name, _named(folders)))
-
-
-def _named(folders: Sequence[Path]) -> dict[str, RunRecord]:
-    """Runs by as much of their paths, from the end, as tells them apart."""
-    paths, depth = [folder.resolve() for folder in folders], 1
-    while len({path.parts[-depth:] for path in paths}) < len(set(paths)):
-        depth += 1
-    return {"/".join(path.parts[-depth:]): read_run(path) for path in paths}
+    runs = {name: read_run(path) for name, path in distinct_names(folders).items()}
+    return Reproduction(experiment, figures=draw(experiment.name, runs))
 
 
 def _plan(experiment: Experiment, overrides: Sequence[str], json: bool) -> None:

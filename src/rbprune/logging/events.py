@@ -32,16 +32,17 @@ def scan_events(path: Path) -> EventScan:
     for line in lines:
         if not line.strip():
             continue
-        event = _read_event(line)
+        event = parse_event(line)
         if event is None:
             damaged += 1
         else:
             events.append(event)
-    torn = int(bool(lines[-1].strip()) and _read_event(lines[-1]) is None)
+    torn = int(bool(lines[-1].strip()) and parse_event(lines[-1]) is None)
     return EventScan(events, damaged, torn)
 
 
-def _read_event(line: bytes) -> dict[str, Any] | None:
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """The event in one line of a log, or None where it holds none."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):

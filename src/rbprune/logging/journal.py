@@ -105,8 +105,15 @@ class Journal:
         self.log.write("warning", message=message)
         self.say(f"warning: {message}")
 
-    def start(self, settings: Settings, command: list[str], graph: ChannelGraph, dataset_size: int) -> None:
-        """A new run begins."""
+    def start(
+        self,
+        settings: Settings,
+        command: list[str],
+        graph: ChannelGraph,
+        dataset_size: int,
+        stages: Sequence[Sequence[str]] | None = None,
+    ) -> None:
+        """A new run begins; ``stages`` are the sites, or branches, that each of its stages will judge, by name."""
         self.log.write(
             "start",
             version=metadata.version("rbprune"),
@@ -119,6 +126,7 @@ class Journal:
             dataset_size=dataset_size,
             **{name: cost.total(graph) for name, cost in known_costs(graph).items()},
             sites={site.name: site.original for site in graph.sites},
+            stages=stages if settings.task == "prune" else [],
             layers=[asdict(layer) for layer in graph.layers()],
         )
 
@@ -136,11 +144,19 @@ class Journal:
         self.log.write("resume", checkpoint=checkpoint)
         self.say(f"resuming from {checkpoint}")
 
-    def dense(self, error: float | None, loss: float | None, explained: float | None, price: Price | None) -> None:
-        """The dense network is ready to be pruned: its error, its training loss and what it explains, in nats per
-        example, and the price that follows from it where none was given."""
+    def dense(
+        self,
+        error: float | None,
+        loss: float | None,
+        explained: float | None,
+        price: Price | None,
+        val_error: float | None = None,
+    ) -> None:
+        """The dense network is ready to be pruned: its error on the test and on the validation data, its training loss
+        and what it explains, in nats per example, and the price that follows from it where none was given."""
         shown = None if price is None else price.model_dump(exclude_none=True)
-        self.log.write("dense", error_before=error, loss=loss, explained=explained, price=shown)
+        errors = {"error_before": error, "val_error_before": val_error}
+        self.log.write("dense", **errors, loss=loss, explained=explained, price=shown)
 
     def epoch(self, record: EpochRecord) -> None:
         """An epoch is over."""

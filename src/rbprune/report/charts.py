@@ -104,7 +104,7 @@ def _backgrounds(bands: Sequence[Band], x: Scale, frame: Frame) -> list[str]:
         left, across = x(band.begin), max(0.0, round(x(band.end) - x(band.begin), 1))
         size = f'width="{across}" height="{frame.ground - frame.top}"'
         parts.append(f'<rect class="band {escape(band.kind)}" x="{left}" y="{frame.top}" {size}/>')
-        if across > CHARACTER * len(band.label):
+        if band.label and across > CHARACTER * (len(band.label) + 1.5):
             parts.append(text("phase", left + 4, frame.top - 8, band.label))
     return parts
 
@@ -128,7 +128,10 @@ def _reference_label(reference: Reference, x: Scale, y: Scale, points: Sequence[
         near = sum(left - 6 <= x(p.x) <= left + across + 6 and base - 14 <= y(p.y) <= base + 5 for p in points)
         return near + len(points) * beyond
 
-    return text("refer", *min(spots, key=covered), reference.label)
+    left, base = min(spots, key=covered)
+    if left > x.begin + 6:  # its end is what must not leave the page, whatever size the letters have
+        return text("refer", x.end, base, reference.label, anchor="end")
+    return text("refer", left, base, reference.label)
 
 
 def multi_line_chart(
@@ -188,25 +191,33 @@ def column_chart(
 
 
 def histogram(
-    values: Sequence[float], removed: int | None, title: str, limits: tuple[float, float] | None = (0.0, 1.0)
+    values: Sequence[float],
+    removed: int | None,
+    title: str,
+    limits: tuple[float, float] | None = (0.0, 1.0),
+    goes: Sequence[bool] | None = None,
 ) -> Markup:
     """How the values of the channels of one site are spread over ``limits``, or over their own range without them.
 
-    The ``removed`` channels are those of the highest values; they are stacked upon those that were kept. With None
-    all have one colour.
+    Removed channels are stacked upon those that were kept: those that ``goes`` says or, where it does not tell of each
+    value, the ``removed`` highest. With neither all have one colour.
     """
     if not values:
         return Markup("")
     width, height, ground = 160, 72, 58
     left, right = limits or (min(values), max(values))
     span = (right - left) or 1.0
-    ordered = sorted(min(1.0, max(0.0, (value - left) / span)) for value in values)
-    kept = len(ordered) - min(len(ordered), max(0, removed or 0))
-    below, above = _binned(ordered[:kept]), _binned(ordered[kept:])
+    shares = [min(1.0, max(0.0, (value - left) / span)) for value in values]
+    if goes is None or len(goes) != len(shares):
+        kept = len(shares) - min(len(shares), max(0, removed or 0))
+        shares = sorted(shares)
+        goes = [number >= kept for number in range(len(shares))]
+    below = _binned([value for value, gone in zip(shares, goes, strict=True) if not gone])
+    above = _binned([value for value, gone in zip(shares, goes, strict=True) if gone])
     unit = (ground - 2) / max(a + b for a, b in zip(below, above, strict=True))
     tops = [ground - unit * size for size in below]
     return Markup(
-        f'<svg class="histogram" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
+        f'<svg class="histogram" viewBox="0 0 {width} {height}" role="img">'
         f"<title>{escape(title)}</title>"
         f'<path class="kept" d="{_bars(below, [ground] * BINS, unit, width / BINS)}"/>'
         f'<path class="removed" d="{_bars(above, tops, unit, width / BINS)}"/>'

@@ -14,6 +14,7 @@ from rbprune.report.html import environment
 from rbprune.report.plain_table import PlainTable
 from rbprune.report.svg import Frame, Scale, dot, height_for_labels, padded_range, spread_labels, text
 from rbprune.utils.files import write_atomic
+from rbprune.utils.numbers import score
 
 PAIRED = "to the first"
 """The column of differences between methods on the same seeds."""
@@ -117,10 +118,13 @@ def highest_shown(errors: list[float], dense: float | None) -> float:
     return max(middle + 4 * (middle - low), middle * 1.05)
 
 
-def error_over_cost(rows: Sequence[ComparisonRow], dense: float | None, label: str, width: int = 720) -> Markup:
+def error_over_cost(
+    rows: Sequence[ComparisonRow], dense: float | None, label: str, width: int = 720, metric: str = "error"
+) -> Markup:
     """Error over how many times a cost fell: one point per method, with a bar of one standard deviation to either side.
 
-    ``label`` is that of the cost in which the ratios of the rows are.
+    ``label`` is that of the cost in which the ratios of the rows are; ``metric`` says what the errors are, "error" in
+    per cent or "loss".
 
     A method that failed by far lies on the upper edge, with its error beside its name, so that the others stay apart.
     """
@@ -129,19 +133,20 @@ def error_over_cost(rows: Sequence[ComparisonRow], dense: float | None, label: s
         return Markup("")
     frame = Frame(width, max(380, height_for_labels(len(points))), right=120)
     x, y = _scatter_scales(frame, points, dense)
-    parts = frame.axes(x, y, f"{label} reduced; upwards the test error in per cent", show_x=lambda ratio: f"{ratio:g}x")
+    upwards = "test error in per cent" if metric == "error" else metric
+    parts = frame.axes(x, y, f"{label} reduced; upwards the {upwards}", show_x=lambda ratio: f"{ratio:g}x")
     spots = [y(min(error, y.high)) for _, error, _ in points]
     levels = spread_labels(spots + ([] if dense is None else [y(dense)]), frame.ground)
     edge = frame.right_edge
     if dense is not None:
-        parts += [frame.reference(y(dense)), text("refer", edge + 6, levels[-1] + 4, f"dense {dense:.2f} %")]
+        parts += [frame.reference(y(dense)), text("refer", edge + 6, levels[-1] + 4, f"dense {score(dense, metric)}")]
     for (ratio, error, row), spot, level in zip(points, spots, levels, strict=False):
         beyond = error > y.high
-        name = f"{row.name} ({error:.0f} %)" if beyond else row.name
+        name = f"{row.name} ({error:.0f} %)" if beyond and metric == "error" else row.name
         if row.spread and not beyond:
             parts.append(f'<path class="line" d="M{x(ratio)} {y(error - row.spread)}V{y(error + row.spread)}"/>')
         parts.append(f'<path class="grid" d="M{x(ratio) + 5} {spot}L{edge + 2} {level}"/>')
-        parts.append(dot(x(ratio), spot, f"{name}: {error:.2f} %", radius=4))
+        parts.append(dot(x(ratio), spot, f"{name}: {score(error, metric)}", radius=4))
         parts.append(text("tick", edge + 6, level + 4, name))
     return frame.drawing(f"error against {label}", parts)
 

@@ -16,6 +16,7 @@ from rbprune.logging.cost_totals import quantity
 from rbprune.logging.event_fields import as_list, as_mapping, as_pair, as_text
 from rbprune.logging.events import scan_events
 from rbprune.report.charts import histogram
+from rbprune.report.glossary import GLOSSARY
 from rbprune.report.run_charts import phase_name, run_charts
 from rbprune.report.run_record import RunRecord, gather_run
 from rbprune.utils import numbers
@@ -25,20 +26,21 @@ from rbprune.utils.numbers import as_number
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def write_report(page: Path, *, events: Path, settings: Path) -> Path:
+def write_report(page: Path, *, events: Path, settings: Path, refresh: int | None = None) -> Path:
     """Write the page of the run whose log is ``events``, and return its path.
 
     The run is named by the folder in which ``page`` lies. Where the log does not hold the settings, they are read
-    from the file ``settings``, if there is one.
+    from the file ``settings``, if there is one. With ``refresh`` a browser reads the page of an unfinished run anew
+    after so many seconds.
     """
     if not events.is_file():
         raise CheckpointError(f"no {events.name} in {str(events.parent)!r}; give the folder of a run")
     scan = scan_events(events)
-    html = render(gather_run(scan.events), page.parent, settings, scan.damaged)
+    html = render(gather_run(scan.events), page.parent, settings, scan.damaged, refresh)
     return write_atomic(page, html.encode("utf-8", errors="replace"))
 
 
-def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0) -> str:
+def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0, refresh: int | None = None) -> str:
     """The page of a run as HTML; ``damaged`` is how many lines of its events could not be read."""
     return (
         environment()
@@ -46,15 +48,20 @@ def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0) -> st
         .render(
             run=run,
             damaged=damaged,
+            refresh=None if run.finished else refresh,
             spent=_spent(run),
-            error=_error(run),
-            verdict=_verdict(run),
-            latency=_latency(run),
+            error=error_of(run),
+            verdict=verdict_of(run),
+            latency=latency_of(run),
             stages=[_stage_row(stage) for stage in run.stages],
             cuts_are_measured=any(as_number(stage.get("measured")) is not None for stage in run.stages),
             charts=run_charts(run),
             histogram=histogram,
-            total=_channels(run),
+            total=_arrow(run.channels),
+            prices=_prices(run),
+            judged=[site for site in run.sites if site.is_open or site.is_branch],
+            shown_values=[site for site in run.sites if site.values and not site.is_branch],
+            left_alone=[site for site in run.sites if not site.is_open and not site.is_branch],
             widest=max((site.before or 0 for site in run.sites), default=0),
             most_macs=max((layer.macs[0] or 0 for layer in run.layers), default=0),
             most_params=max((layer.params[0] or 0 for layer in run.layers), default=0),
@@ -69,17 +76,25 @@ def render(run: RunRecord, folder: Path, settings: Path, damaged: int = 0) -> st
     )
 
 
-def _verdict(run: RunRecord) -> dict[str, str] | None:
-    """What the run came to, in words, once it is complete."""
+LEVELS = {"good": "good", "bad": "bad"}
+"""The levels of a verdict with the classes of the style sheet that colour them; every other one is a warning."""
+
+
+def verdict_of(run: RunRecord) -> dict[str, str] | None:
+    """What the run came to, in words, once it is complete: ``level`` as the run says it, ``kind`` (good, warning or
+    bad) and ``text``."""
     found = as_mapping(run.summary.get("verdict"))
-    return {key: as_text(found.get(key)) for key in ("level", "text")} if found else None
+    if not found:
+        return None
+    level = as_text(found.get("level"))
+    return {"level": level, "kind": LEVELS.get(level, "warning"), "text": as_text(found.get("text"))}
 
 
-def _latency(run: RunRecord) -> dict[str, Any] | None:
+def latency_of(run: RunRecord) -> dict[str, Any] | None:
     """The latency that was measured at the end of the run, where it was."""
     found = as_mapping(run.summary.get("measured_latency"))
-    keys = ("batch", "dense_ms", "pruned_ms", "ratio")
-    return {key: as_number(found.get(key)) for key in keys} | {"batch": as_text(found.get("batch"))} if found else None
+    numbers_of = {key: as_number(found.get(key)) for key in ("dense_ms", "pruned_ms", "ratio")}
+    return {**numbers_of, **{key: as_text(found.get(key)) for key in ("batch", "machine")}} if found else None
 
 
 @cache
@@ -96,6 +111,7 @@ def environment() -> Environment:
         found.filters[name] = getattr(numbers, name)
     found.filters["moment"] = moment
     found.filters["quantity"] = quantity
+    found.globals["glossary"] = GLOSSARY
     return found
 
 
@@ -117,8 +133,12 @@ def _spent(run: RunRecord) -> dict[str, Any]:
     return {"total": max((value for value in known if value is not None), default=None), "phases": {}}
 
 
-def _error(run: RunRecord) -> dict[str, Any]:
-    """The error before and after pruning; until the test error is measured, the validation error stands for it."""
+def error_of(run: RunRecord) -> dict[str, Any]:
+    """The error (or loss) before and after pruning, each on the test data and on the validation data.
+
+    The two kinds are never mixed: what a run that still goes has validated last stands beside the validation error of
+    the dense network.
+    """
     before = as_number(run.summary.get("error_before"))
     before = as_number(run.start.get("error_before")) if before is None else before
     after = as_number(run.summary.get("error_after"))
@@ -128,10 +148,10 @@ def _error(run: RunRecord) -> dict[str, Any]:
         validation = next((value for value in reversed(seen) if value is not None), None)
     return {
         "before": before,
-        "after": validation if after is None else after,
-        "measured": after is not None,
+        "after": after,
         "change": None if before is None or after is None else after - before,
-        "validation": validation,
+        "val_before": run.val_error_before,
+        "val_after": validation,
     }
 
 
@@ -154,12 +174,19 @@ def _stage_row(stage: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _channels(run: RunRecord) -> tuple[float | None, float | None]:
-    """The number of channels before and now, where a site whose stage has not come still has all of its own."""
-    before = [site.before for site in run.sites if site.before is not None]
-    after = [site.before if site.after is None else site.after for site in run.sites]
-    begun = any(site.after is not None for site in run.sites)
-    return sum(before) if before else None, sum(width or 0 for width in after) if begun else None
+def _arrow(pair: tuple[float | None, float | None]) -> str:
+    """Two counts in full, as the terminal shows them: channels are few enough to be exact.
+
+    >>> _arrow((570, 64)), _arrow((1200, None)), _arrow((None, None))
+    ('570 → 64', '1200', '')
+    """
+    return " → ".join(f"{value:.0f}" for value in pair if value is not None)
+
+
+def _prices(run: RunRecord) -> tuple[float, float] | None:
+    """The lowest and the highest price of a channel, where the method has prices."""
+    known = [value for site in run.sites for value in site.price if value is not None]
+    return (min(known), max(known)) if known else None
 
 
 def _versions(run: RunRecord) -> dict[str, str]:

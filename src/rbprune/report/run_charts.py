@@ -1,4 +1,4 @@
-"""The charts of one run: error, recovery, loss, KL and undecided channels, each over the cost of the run."""
+"""The charts of one run. Every phase (pretraining, pruning, fine-tuning) has charts with axes of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from rbprune.report.svg import general
 from rbprune.utils.numbers import as_number, decimal, score, share
 
 PHASES = {"pretrain": "pretrain", "prune": "prune", "finetune": "fine-tune"}
+WHILE = {"prune": "while pruning", "finetune": "while fine-tuning", "pretrain": "while pretraining"}
+"""The phases in the order of their charts, each with the words for its titles."""
+WIDE, NARROW = 1060, 520
+"""How many pixels wide a chart is that takes a whole row of the page, and one beside another or on a phone."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +30,47 @@ class TitledChart:
     note: str
     drawing: Markup
     wide: bool = False
+    narrow: Markup | None = None
+    """The same drawn for a narrow page, where ``drawing`` would be too small to read."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """An event of the run at its place on the axis of the cost."""
+    """An event of the run at its place on the axis of its phase."""
 
     x: float
     event: Event
+
+
+@dataclass(frozen=True)
+class _PhasePlaces:
+    """The events of one phase on an axis of its own: its cost where that is known, else its epochs."""
+
+    name: str
+    places: list[_Place]
+    x_label: str
+
+    @property
+    def cuts(self) -> list[float]:
+        """Where on the axis channels were cut."""
+        return [place.x for place in self.places if place.event["event"] == "stage"] if self.name == "prune" else []
+
+    @property
+    def stages(self) -> list[Band]:
+        """A background for each stage, shaded in turns, with the number of the stage above it."""
+        ends = [(place.x, as_number(place.event.get("stage"))) for place in self.places if place.x in self.cuts]
+        found: list[Band] = []
+        begin = 0.0
+        for end, number in dict(ends).items():
+            label = "" if number is None else f"{number + 1:.0f}"
+            found.append(Band(begin, end, label, "odd" if len(found) % 2 else "even"))
+            begin = end
+        return found
+
+    @property
+    def epochs(self) -> list[_Place]:
+        """The places of epochs alone."""
+        return [place for place in self.places if place.event["event"] == "epoch"]
 
 
 def phase_name(phase: Any) -> str:
@@ -42,93 +79,93 @@ def phase_name(phase: Any) -> str:
 
 
 def run_charts(run: RunRecord) -> list[TitledChart]:
-    """Those charts of the run that have something to show."""
-    places, x_label = _places(run)
-    bands = _bands(places)
-    charts = [*_error_charts(run, places, bands, x_label), *_training_charts(places, bands, x_label)]
+    """Those charts of the run that have something to show: errors, then losses, then what only pruning has."""
+    phases = _phases(run)
+    charts = [_error_chart(run, phase) for phase in phases]
+    charts += [_loss_chart(phase) for phase in phases]
+    charts += [chart for phase in phases if phase.name == "prune" for chart in _inference_charts(phase)]
     return [chart for chart in charts if chart.drawing]
 
 
-def _error_charts(run: RunRecord, places: list[_Place], bands: list[Band], x_label: str) -> list[TitledChart]:
-    """The validation error (or loss) over the whole run, and again while fine-tuning, which has a scale of its own."""
+def _error_chart(run: RunRecord, phase: _PhasePlaces) -> TitledChart:
+    """The validation error (or loss) of a phase beside that of the dense network, also on validation data."""
     shown = partial(score, metric=run.metric)
-    dense = as_number(run.start.get("error_before"))
-    dense = as_number(run.summary.get("error_before")) if dense is None else dense
-    reference = None if dense is None else Reference(dense, f"dense model {shown(dense)}")
-    common: dict[str, Any] = {
-        "reference": reference,
-        "show": _error_tick if run.metric == "error" else general,
-        "x_label": x_label,
-    }
-    cuts = [place.x for place in places if place.event["event"] == "stage"]
-    errors, title = _points(places, "val_error", shown), f"Validation {run.metric}"
-    drawing = line_chart(errors, title=title, bands=bands, marks=cuts, width=1060, **common)
-    charts = [TitledChart(title, "ticks on the axis: channels cut" if cuts else "", drawing, wide=True)]
-    tuning = next((band for band in bands if band.kind == "finetune"), None)
-    if tuning is not None and len(bands) > 1:
-        first = next(i for i, place in enumerate(places) if place.event.get("phase") == "finetune")
-        recovery = _points(places[max(0, first - 1) :], "val_error", shown)
-        drawing = line_chart(recovery, title="Recovery", bands=[tuning], **common)
-        charts.append(TitledChart("Recovery", f"validation {run.metric} while fine-tuning", drawing))
-    return charts
+    dense = run.val_error_before
+    points = _points(phase.places, "val_error", shown)
+    if phase.name == "prune" and dense is not None and points:
+        points = [Point(0.0, dense, f"dense network: {shown(dense)}"), *points]
+    draw = partial(
+        line_chart,
+        points,
+        title=f"Validation {run.metric} {_while(phase)}",
+        marks=phase.cuts,
+        bands=phase.stages,
+        reference=None if dense is None else Reference(dense, f"dense network {shown(dense)}"),
+        x_label=phase.x_label,
+        show=_error_tick if run.metric == "error" else general,
+    )
+    note = "numbers: the stages, at whose ends channels were cut" if phase.cuts else ""
+    if phase.name != "prune":
+        return TitledChart(f"Validation {run.metric} {_while(phase)}", note, draw())
+    title = f"Validation {run.metric} {_while(phase)}"
+    return TitledChart(title, note, draw(width=WIDE), wide=True, narrow=draw(width=NARROW))
 
 
-def _training_charts(places: list[_Place], bands: list[Band], x_label: str) -> list[TitledChart]:
-    """The training loss of all epochs, and what only those of pruning have: KL and undecided channels."""
-    cuts = [place.x for place in places if place.event["event"] == "stage"]
-    epochs = [place for place in places if place.event["event"] == "epoch"]
-    losses = _points(epochs, "loss", decimal)
-    drawing = line_chart(losses, title="Loss", bands=bands, marks=cuts, x_label=x_label)
-    charts = [TitledChart("Loss", "training loss", drawing)]
-    pruning = [place for place in epochs if place.event.get("phase") == "prune"]
-    common: dict[str, Any] = {
-        "bands": [band for band in bands if band.kind == "prune"],
-        "marks": cuts,
-        "x_label": x_label,
-        "from_zero": True,
-    }
+def _loss_chart(phase: _PhasePlaces) -> TitledChart:
+    title = f"Training loss {_while(phase)}"
+    losses = _points(phase.epochs, "loss", decimal)
+    return TitledChart(title, "", line_chart(losses, title=title, marks=phase.cuts, x_label=phase.x_label))
+
+
+def _inference_charts(phase: _PhasePlaces) -> list[TitledChart]:
+    """What only epochs of pruning have: KL and undecided channels."""
+    charts = []
     for key, title, note, show, tick in (
         ("kl", "KL", "divergence of the rates from their prior while pruning", decimal, general),
         ("undecided", "Undecided", "share of channels neither kept nor dropped yet", share, _share_tick),
     ):
-        points = _points(pruning, key, show)
+        points = _points(phase.epochs, key, show)
         if any(point.y for point in points):
-            charts.append(TitledChart(title, note, line_chart(points, title=title, show=tick, **common)))
+            drawing = line_chart(
+                points, title=title, marks=phase.cuts, x_label=phase.x_label, show=tick, from_zero=True
+            )
+            charts.append(TitledChart(title, note, drawing))
     return charts
 
 
-def _places(run: RunRecord) -> tuple[list[_Place], str]:
-    """The epochs and stages of the run on its axis, and the label of that axis.
+def _while(phase: _PhasePlaces) -> str:
+    return WHILE.get(phase.name, f"in phase {phase.name}")
 
-    The axis is the cost in dense epochs, or counts epochs where the cost of one of them is unknown.
+
+def _phases(run: RunRecord) -> list[_PhasePlaces]:
+    """The epochs and stages of the run, phase by phase; phases that come in turns are joined, each to itself.
+
+    Pruning is drawn over its cost in dense epochs, or over its epochs where the cost of one is unknown, the others over
+    their epochs. Fine-tuning begins with the network that the last cut left.
     """
-    costs = [as_number(event.get("dense_epochs")) for event in run.epochs]
-    known = bool(costs) and all(cost is not None for cost in costs)
-    places: list[_Place] = []
-    here = 0.0
+    known = bool(run.epochs) and all(as_number(event.get("dense_epochs")) is not None for event in run.epochs)
+    places: dict[str, list[_Place]] = {}
+    reached: dict[str, float] = {}
+    spent, cut = 0.0, None
     for event in run.timeline:
-        if event["event"] == "epoch":
-            here = (as_number(event.get("dense_epochs")) or 0.0) if known else here + 1
-            places.append(_Place(here, event))
-        elif event["event"] == "stage":
-            places.append(_Place(here, event))
-    return places, "cost, dense-epoch equivalents" if known else "epochs"
-
-
-def _bands(places: list[_Place]) -> list[Band]:
-    """One band for every stretch of epochs of the same phase."""
-    bands: list[Band] = []
-    here = 0.0
-    for place in places:
-        if place.event["event"] != "epoch":
-            continue
-        label = phase_name(place.event.get("phase"))
-        if bands and bands[-1].label == label:
-            bands[-1] = bands[-1]._replace(end=place.x)
-        else:
-            bands.append(Band(here, place.x, label, as_text(place.event.get("phase"))))
-        here = place.x
-    return bands
+        if event["event"] == "stage":
+            places.setdefault("prune", []).append(_Place(reached.get("prune", 0.0), event))
+            cut = event
+        elif event["event"] == "epoch":
+            phase, cost = as_text(event.get("phase")), as_number(event.get("dense_epochs")) or 0.0
+            here = reached.get(phase, 0.0)
+            if phase == "finetune" and cut is not None:
+                places.setdefault(phase, []).append(_Place(here, cut))
+                cut = None
+            by_cost = phase == "prune" and known
+            number = as_number(event.get("epoch"))
+            counted = here + 1 if number is None or phase not in ("pretrain", "finetune") else max(here, number)
+            reached[phase] = here + max(0.0, cost - spent) if by_cost else counted
+            spent = cost
+            places.setdefault(phase, []).append(_Place(reached[phase], event))
+    order = [*WHILE, *(name for name in places if name not in WHILE)]
+    label = {"prune": "cost, dense epochs since pruning began" if known else "epochs"}
+    return [_PhasePlaces(name, places[name], label.get(name, "epochs")) for name in order if name in places]
 
 
 def _points(places: list[_Place], key: str, show: Callable[[Any], str]) -> list[Point]:

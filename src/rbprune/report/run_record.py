@@ -5,7 +5,7 @@ An unfinished run, or one of an older version, may lack any field: what is unkno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ Event = Mapping[str, Any]
 
 @dataclass
 class SiteRecord:
-    """One group of channels that was open to pruning, with what its last stage found about each channel."""
+    """One group of channels of the network, or one branch, with what its last stage found about each channel."""
 
     name: str
     before: float | None = None
@@ -35,6 +35,17 @@ class SiteRecord:
     """The lowest and the highest price of one of its channels, in nats."""
     guarded: bool = False
     """Whether its last channel was kept only so that the network stays whole."""
+    goes: list[bool] | None = None
+    """Which of the channels with ``values`` went in its last stage, where the run tells it of each."""
+    is_open: bool = True
+    """Whether the run judges its channels; False where the method leaves the site alone, so that nothing can go."""
+    is_branch: bool = False
+    """Whether it is a whole residual branch, which has no channels of its own to count."""
+
+    @property
+    def now(self) -> float | None:
+        """Its channels as far as the run has come: all of them before its stage, and where it is left alone."""
+        return self.before if self.after is None else self.after
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,22 @@ class RunRecord:
     """The event that was written last."""
 
     @property
+    def channels(self) -> tuple[float | None, float | None]:
+        """The channels of all sites that the run judges, before and now, as the terminal counts them; None where
+        nothing is known, or no stage is over yet."""
+        counted = [site for site in self.sites if site.is_open and not site.is_branch]
+        known = [site.before for site in counted if site.before is not None]
+        begun = any(site.after is not None for site in counted)
+        return sum(known) if known else None, sum(site.now or 0 for site in counted) if begun else None
+
+    @property
+    def val_error_before(self) -> float | None:
+        """The validation error (or loss) of the dense network, the only one that validation errors of the run can be
+        compared with."""
+        known = as_number(self.summary.get("val_error_before"))
+        return as_number(self.start.get("val_error_before")) if known is None else known
+
+    @property
     def metric(self) -> str:
         """What the run measures: "error", in per cent, or "loss"."""
         named = (as_text(event["metric"]) for event in (self.summary, *reversed(self.timeline)) if event.get("metric"))
@@ -94,7 +121,8 @@ def gather_run(events: list[dict[str, Any]]) -> RunRecord:
     for event in timeline:
         kinds.setdefault(event["event"], []).append(event)
     dense: Event = kinds.get("dense", [{}])[-1]
-    start: Event = {"error_before": dense.get("error_before"), **kinds.get("start", [{}])[-1]}
+    measured = {key: dense.get(key) for key in ("error_before", "val_error_before")}
+    start: Event = {**measured, **kinds.get("start", [{}])[-1]}
     done: Event = kinds.get("done", [{}])[-1]
     stages, summary = kinds.get("stage", []), as_mapping(done.get("summary"))
     return RunRecord(
@@ -129,7 +157,7 @@ def _identity(event: Event, index: int) -> tuple[Any, ...]:
     return (index,)
 
 
-def _sites(start: Event, stages: Iterable[Event], summary: Event) -> list[SiteRecord]:
+def _sites(start: Event, stages: list[Event], summary: Event) -> list[SiteRecord]:
     """Every site of the network, with what its stages and then the summary say of it."""
     sites = {
         str(name): SiteRecord(str(name), before=as_number(width))
@@ -154,13 +182,33 @@ def _sites(start: Event, stages: Iterable[Event], summary: Event) -> list[SiteRe
             site(name).price = as_pair(value)
         for name in as_list(stage.get("guarded")):
             site(name).guarded = True
+        for name, record in as_mapping(stage.get("records")).items():
+            site(name).goes = [as_text(verdict) == "goes" for verdict in as_list(as_mapping(record).get("verdict"))]
     for name, value in as_mapping(summary.get("channels")).items():
         here, (before, after) = site(name), as_pair(value)
         here.before = here.before if before is None else before
         here.after = here.after if after is None else after
     for name, value in as_mapping(summary.get("undecided")).items():
         site(name).undecided = as_number(value)
+    _mark_what_is_judged(sites, start, stages, summary)
     return list(sites.values())
+
+
+def _mark_what_is_judged(sites: Mapping[str, SiteRecord], start: Event, stages: list[Event], summary: Event) -> None:
+    """Tell sites that the run judges from those that its method leaves alone, and both from whole branches.
+
+    The summary of a finished run names those that were judged, and the first event of a run those that will be. A run
+    of an older version says neither before its end: then every site may still be pruned.
+    """
+    counted, planned = as_mapping(summary.get("channels")), start.get("stages")
+    all_sites = as_mapping(start.get("sites"))
+    named = {str(name) for name in counted}
+    named |= {str(name) for stage in as_list(planned) for name in as_list(stage)}
+    named |= {str(name) for stage in stages for name in as_mapping(stage.get("channels"))}
+    told = bool(counted) or isinstance(planned, list) or as_mapping(start.get("config")).get("task") == "train"
+    for name, site in sites.items():
+        site.is_open = name in named or not told
+        site.is_branch = bool(all_sites) and name not in all_sites and name not in counted
 
 
 def _layers(before: list[Any], after: list[Any]) -> list[LayerRecord]:

@@ -96,7 +96,7 @@ class Runner:
         """Do what is left to do; returns the summary."""
         self.journal = open_journal(self.console, self.files, main=self.engine.main, trackers=self.trackers)
         if not self.journal.events:
-            self.journal.start(self.settings, self.command, self.graph, self.dataset_size)
+            self.journal.start(self.settings, self.command, self.graph, self.dataset_size, self.pruner.stages)
             self.journal.precision(**self.arithmetic.told())
         try:
             with (
@@ -218,7 +218,7 @@ class Runner:
         self.data.tell_skipped(self.journal.warn)
         self.measure_dense()
         state.started = True
-        self.journal.dense(state.error_before, state.dense_loss, state.explained, self.settings.prune.price)
+        self.journal.dense(**state.of_dense(), price=self.settings.prune.price)
         self.data.tell_skipped(self.journal.warn)
 
     def measure_dense(self) -> None:

@@ -110,3 +110,12 @@ class RunState:
     """Which validation examples that network got wrong (the fields of ``Mistakes``); None for other metrics."""
     mistakes: dict[str, Any] | None = None
     """The same for the network as it was validated last."""
+
+    def of_dense(self) -> dict[str, float | None]:
+        """What is known of the dense network, as the log tells it."""
+        return {
+            "error": self.error_before,
+            "val_error": self.val_error_before,
+            "loss": self.dense_loss,
+            "explained": self.explained,
+        }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 
 def printable(name: object, keep: str = "") -> str:
     """The name with everything escaped that would break a line or move the cursor; bytes that are no text become a
@@ -33,3 +36,15 @@ def shown(value: object) -> str:
 
 
 _LONGEST_VALUE = 200
+
+
+def distinct_names(folders: Iterable[Path]) -> dict[str, Path]:
+    """Folders by as much of their paths, from the end, as tells them apart; a folder that is named twice counts once.
+
+    >>> list(distinct_names([Path("/runs/a/demo"), Path("/runs/b/demo")]))
+    ['a/demo', 'b/demo']
+    """
+    paths, depth = list(dict.fromkeys(folder.resolve() for folder in folders)), 1
+    while len({path.parts[-depth:] for path in paths}) < len(paths):
+        depth += 1
+    return {"/".join(path.parts[-depth:]): path for path in paths}

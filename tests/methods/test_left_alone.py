@@ -1,0 +1,64 @@
+"""Which sites a method leaves alone: with those that it judges, they are all sites, and each has its reason."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rbprune import models
+from rbprune.errors import UnprunableError
+from rbprune.graph import ChannelGraph, trace
+from rbprune.methods import METHODS, PruningSettings
+from rbprune.methods.branch_stage import schedule_stages
+from rbprune.methods.left_alone import sites_left_alone
+
+
+def graph_of(name: str) -> ChannelGraph:
+    model = models.build(name)
+    return trace(model, models.example_input(name, model))
+
+
+GRAPHS = {name: graph_of(name) for name in ("lenet5", "resnet20-cifar")}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("changes", [{}, {"sums": True}, {"downsampling": True}])
+def test_every_site_is_judged_or_left_alone_for_a_reason(name: str, method: str, changes: dict[str, bool]) -> None:
+    graph, settings = GRAPHS[name], PruningSettings(method=method, **changes)
+    alone = sites_left_alone(graph, settings)
+    try:
+        judged = [each for stage in schedule_stages(graph, settings) for each in stage if each not in graph.branches]
+    except UnprunableError:
+        judged = []
+    assert sorted([*judged, *alone]) == sorted(site.name for site in graph.sites)
+    assert not any("does not name it" in reason for reason in alone.values()), "every reason is known"
+
+
+def test_each_reason_says_what_opens_the_site() -> None:
+    graph = GRAPHS["resnet20-cifar"]
+    alone = sites_left_alone(graph, PruningSettings(method="rrbp"))
+    assert "prune.sums=true" in alone["conv1"] and "prune.downsampling=true" in alone["layer2.0.conv1"]
+    opened = sites_left_alone(graph, PruningSettings(method="rrbp", sums=True, downsampling=True))
+    assert opened == {}
+    only = sites_left_alone(graph, PruningSettings(only=["layer1.0.conv1"]))
+    assert only["layer1.1.conv1"] == "it is not among prune.only" and "layer1.0.conv1" not in only
+    assert "no channels" in sites_left_alone(graph, PruningSettings(method="dds-blocks"))["layer1.0.conv1"]
+
+
+class _ReadByNoLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.linear = nn.Conv2d(3, 8, 3), nn.Linear(6, 2)
+        self.own = nn.Parameter(torch.randn(6, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(nn.functional.linear(self.conv(x).mean((2, 3)), self.own))
+
+
+def test_a_site_that_no_module_reads_is_left_alone() -> None:
+    graph = trace(_ReadByNoLayer(), torch.zeros(1, 3, 8, 8))
+    unhookable = [site.name for site in graph.sites if not graph.hookable(site)]
+    alone = sites_left_alone(graph, PruningSettings())
+    assert unhookable == ["conv"] and "no factor can be put on what reads it" in alone["conv"]
