@@ -11,7 +11,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow torture bench format wheel clean
+.PHONY: help setup demo test slow torture bench format docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ bench: setup ## measure: training beside a plain loop, what noise costs, the cha
 format: setup ## format, and repair what can be repaired
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: setup ## build the site into site/ (open site/index.html)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: setup ## build dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build

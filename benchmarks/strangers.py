@@ -163,7 +163,7 @@ path = "{folder}"
 
 
 def ways(args: argparse.Namespace) -> None:
-    """The widths that the call, the smallest recipe and the README's own loop come to, from the same weights."""
+    """The widths that the call, the smallest recipe and one's own loop come to, from the same weights."""
     print("| images | seed | way | channels left | MACs |")
     for number in args.sizes:
         for seed in range(args.seed, args.seed + args.seeds):
@@ -176,7 +176,7 @@ def ways(args: argparse.Namespace) -> None:
                 folder = Path(name)
                 save_file({"x": x, "y": y, "test_x": test_x, "test_y": test_y}, folder / "images.safetensors")
                 save_file(model.state_dict(), folder / "trained.safetensors")
-                found = {"the call": by_call, "the smallest recipe": by_recipe, "the README's loop": by_loop}
+                found = {"the call": by_call, "the smallest recipe": by_recipe, "one's own loop": by_loop}
                 for way, prune in found.items():
                     torch.manual_seed(seed)
                     pruned = prune(copy.deepcopy(model), loader, folder)
@@ -204,7 +204,7 @@ def by_recipe(model: nn.Module, loader: DataLoader[Any], folder: Path) -> nn.Mod
 
 
 def by_loop(model: nn.Module, loader: DataLoader[Any], folder: Path) -> nn.Module:
-    """The loop of the README, word by word."""
+    """The loop of docs/your-own.md."""
     x = next(iter(loader))[0][:2]
     model.train()
     pruner = rbprune.Pruner(model, x, dataset_size=len(loader.dataset), loss_fn=F.cross_entropy)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The loop of the README is the whole contract for every method: forward, loss + kl, backward, step, finish."""
+"""The loop of docs/your-own.md is the whole contract for every method: forward, loss + kl, backward, step, finish."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def make_pruner(method: str, model: nn.Module, images: Tensor) -> Pruner:
 
 
 def run_loop(pruner: Pruner, images: Tensor, labels: Tensor, loss_of: Loss, *, epochs: int = 8) -> None:
-    """The loop of the README, word by word."""
+    """The loop of docs/your-own.md."""
     rate_lr = OPTIONS.get(pruner.method.name, {}).get("rate_lr", 0.1)
     for stage in pruner:
         optimizer = torch.optim.Adam(stage.param_groups(lr=3e-3, rate_lr=rate_lr))
