@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shlex
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -96,3 +98,12 @@ def test_what_goes_wrong_is_told_without_a_traceback(
     monkeypatch.setattr(sys.modules["rbprune.cli.app"], "app", broken)
     assert run("demo") == code
     assert capsys.readouterr() == ("", text)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{shlex.quote(sys.executable)} -m rbprune count lenet5 --json 2>&1 >/dev/full; "
+    script = f"set -o pipefail; {shlex.quote(sys.executable)} -u -m rbprune inspect resnet56-cifar --json | head -c 1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGPIPE, "{", "")
+    full = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert "No space left on device" in full.stdout

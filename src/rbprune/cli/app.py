@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 
 from cyclopts import App, CycloptsError
@@ -53,6 +55,9 @@ def main(arguments: list[str] | None = None) -> None:
     except Interrupted as stop:
         _complain_of_stop(str(stop), stop, as_json)
         sys.exit(stop.exit_code)
+    except BrokenPipeError:  # whoever read the output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except (RbpruneError, OSError, CycloptsError) as error:
         _complain(f"error: {error}", error, as_json)
         sys.exit(1)

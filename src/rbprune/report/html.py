@@ -29,14 +29,14 @@ TEMPLATES = Path(__file__).with_name("templates")
 def write_report(page: Path, *, events: Path, settings: Path, refresh: int | None = None) -> Path:
     """Write the page of the run whose log is ``events``, and return its path.
 
-    The run is named by the folder in which ``page`` lies. Where the log does not hold the settings, they are read
+    The run is named by the folder in which its log lies. Where the log does not hold the settings, they are read
     from the file ``settings``, if there is one. With ``refresh`` a browser reads the page of an unfinished run anew
     after so many seconds.
     """
     if not events.is_file():
         raise CheckpointError(f"no {events.name} in {str(events.parent)!r}; give the folder of a run")
     scan = scan_events(events)
-    html = render(gather_run(scan.events), page.parent, settings, scan.damaged, refresh)
+    html = render(gather_run(scan.events), events.parent, settings, scan.damaged, refresh)
     return write_atomic(page, html.encode("utf-8", errors="replace"))
 
 
