@@ -7,9 +7,11 @@ expanded (stride 0), so that it costs almost no memory and shape operations act 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.reasons import Reason
 
@@ -88,6 +90,27 @@ class IdSpace:
         alone._next = self._next
         alone._pairs = [pairs[:, (pairs != FROZEN).all(0)] for pairs in self._pairs]
         return alone.components()
+
+
+_PLAIN = {bool, int, float, str, type(None), slice, torch.Size}
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors in a value, also in lists, tuples and dicts.
+
+    >>> tensors_in([(torch.tensor(1), 2), {"a": torch.tensor(3)}])
+    [tensor(1), tensor(3)]
+    """
+    kind = type(value)
+    if kind is Tensor:
+        return [value]
+    if kind in _PLAIN:
+        return []
+    if kind is tuple or kind is list:
+        return [tensor for each in value for tensor in tensors_in(each)]
+    if kind is dict:
+        return [tensor for each in value.values() for tensor in tensors_in(each)]
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 def compact(*ids: Tensor) -> Sequence[Tensor]:

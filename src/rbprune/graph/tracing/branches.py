@@ -102,21 +102,22 @@ class _Branches:
     def _stays(self, block: Block) -> Reason | None:
         """Why a branch must stay, where that can be said from the graph alone."""
         describe, place = self.propagation.describe, info(block.sum).source_line
+        members = sorted(block.nodes, key=self.order.__getitem__)
         if block.sum.kwargs or describe(block.sum) not in ("add", "add_", "iadd"):
             return Reason(Kind.NOT_SUPPORTED, f"{describe(block.sum)} does not simply add it", place)
-        for node in block.nodes:
+        for node in members:
             others = (user for user in node.users if user not in block.nodes and user is not block.sum)
             reader = next((user for user in others if user in self.live), None)
             if reader is not None:
                 return Reason(Kind.USED_ELSEWHERE, f"{describe(reader)} reads {describe(node)} inside of it", place)
-        for path in dict.fromkeys(str(n.target) for n in block.nodes if n.op == "call_module"):
+        for path in dict.fromkeys(str(n.target) for n in members if n.op == "call_module"):
             kept = self.propagation.kept(path)
             if kept is not None:
                 return kept
             has_parameters = next(self.propagation.modules[path].parameters(), None) is not None
             if has_parameters and self.times[path] > 1:
                 return Reason(Kind.SHARED, f"{path!r} inside of it is called {self.times[path]} times", place)
-        inside = {path for node in block.nodes for path in info(node).modules if path}
+        inside = {path for node in members for path in info(node).modules if path}
         hook = next((path for path in self.hooked if path in inside), None)
         return None if hook is None else Reason(Kind.FORWARD_HOOK, f"{hook!r} has a forward hook", place)
 

@@ -18,10 +18,11 @@ from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.rules import apply_rule, size_dependence
 from rbprune.graph.rules.layers import parameter
-from rbprune.graph.rules.verify_custom_layers import verify_custom_layers
+from rbprune.graph.rules.verify_custom_layers import custom_layers, verify_custom_layers
 from rbprune.graph.sites import Site, collect_sites
 from rbprune.graph.tracing.branches import apart_from_sites, find_branches
 from rbprune.graph.tracing.compare_with_forward import MetaDevice, TracedForward
+from rbprune.graph.tracing.direct_trace import direct_trace
 from rbprune.graph.tracing.hooks import HookedModule, find_hooked_modules, hooks_on_output, note_hook_effects
 from rbprune.graph.tracing.module_widths import WidthReads, freeze_read_widths
 from rbprune.graph.tracing.preserve_model import preserve_model
@@ -99,10 +100,17 @@ def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[li
     root_hooks = hooks_on_output(model)
     judged: dict[str, HookedModule] = {}
     meta = MetaDevice()
+    custom = custom_layers(model)
+    if custom:
+        with preserve_model(model, training=False):
+            propagation.verified = verify_custom_layers(custom)
+    direct = direct_trace(propagation, inputs, width_reads)
+    if direct is not None:
+        return [direct], width_reads
+    width_reads = WidthReads()
     for training in (False, True):
         hooked = find_hooked_modules(model)
         with preserve_model(model, training=training):
-            propagation.verified = verify_custom_layers(model)
             graph = trace_forward(propagation, inputs, hooked, width_reads)
             constants = {name: value for name, value in vars(model).items() if name.startswith("_tensor_constant")}
             if not found or _signature(graph) != _signature(found[0]):
