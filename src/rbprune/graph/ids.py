@@ -115,11 +115,14 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 def compact(*ids: Tensor) -> Sequence[Tensor]:
     """The same tensors without the repetitions that all of them share (dimensions with stride 0)."""
-    ndim = ids[0].dim()
-    shared = [d for d in range(ndim) if all(t.stride(d) == 0 for t in ids)]
-    for d in shared:
-        ids = tuple(t.narrow(d, 0, min(1, t.shape[d])) for t in ids)
-    return ids
+    strides = [t.stride() for t in ids]
+    shared = [not any(steps) for steps in zip(*strides, strict=True)]
+    if not any(shared):
+        return ids
+    return [
+        t.as_strided([min(1, n) if s else n for n, s in zip(t.shape, shared, strict=True)], stride)
+        for t, stride in zip(ids, strides, strict=True)
+    ]
 
 
 def along(ids: Tensor, dim: int) -> Tensor | None:
@@ -128,8 +131,11 @@ def along(ids: Tensor, dim: int) -> Tensor | None:
     >>> along(torch.arange(3).view(1, 3, 1).expand(2, 3, 4), 1)
     tensor([0, 1, 2])
     """
-    small = compact(ids)[0]
     dim = dim % ids.dim()
+    strides, shape = ids.stride(), ids.shape
+    if all(d == dim or strides[d] == 0 or shape[d] == 1 for d in range(len(shape))) and ids.numel():
+        return ids.as_strided((shape[dim],), (strides[dim],))
+    small = compact(ids)[0]
     if small.shape[dim] != ids.shape[dim]:
         small = small.expand([ids.shape[d] if d == dim else s for d, s in enumerate(small.shape)])
     index = tuple(slice(None) if d == dim else 0 for d in range(ids.dim()))
@@ -152,5 +158,7 @@ def varies(ids: Tensor, dim: int) -> bool:
     >>> varies(torch.arange(3).view(1, 3, 1).expand(2, 3, 4), 1), varies(torch.arange(3).view(3, 1).expand(3, 4), 1)
     (True, False)
     """
+    if ids.stride(dim) == 0 or ids.shape[dim] == 1:
+        return False
     small = compact(ids)[0]
     return small.shape[dim] > 1 and not bool((small == small.narrow(dim, 0, 1)).all())

@@ -7,6 +7,7 @@ kind, and the graph does not look inside.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,9 +20,9 @@ from rbprune.graph.rules.layers import convolution, linear
 from rbprune.graph.sites import Role
 
 
-def custom_layers(model: nn.Module) -> list[nn.Module]:
-    """The convolutions and linear layers of a model that have a forward of their own."""
-    return [m for m in model.modules() if isinstance(m, _ConvNd | nn.Linear) and _has_forward_of_its_own(m)]
+def custom_layers(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """The convolutions and linear layers among modules that have a forward of their own."""
+    return [m for m in modules if isinstance(m, _ConvNd | nn.Linear) and _has_forward_of_its_own(m)]
 
 
 def verify_custom_layers(layers: list[nn.Module]) -> dict[nn.Module, Rule]:

@@ -7,7 +7,7 @@ the device, and the same in training as in evaluation. All others are traced by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,55 +68,55 @@ def direct_trace(propagation: Propagation, inputs: Arguments, width_reads: Width
     The forward runs once in each mode, so that one which is another at its second call is noticed too.
     """
     model = propagation.modules[""]
-    if not _can_be_told(model):
+    if not _can_be_told(propagation.modules.values()):
         return None
     try:
         modules = [_Told(path, module, propagation) for path, module in model.named_modules() if path]
-        runs = [_run(model, modules, inputs, width_reads, training=training) for training in (False, True)]
+        with preserve_model(model, training=False) as put_back:
+            runs = [_run(model, modules, inputs, width_reads, with_lines=True)]
+            put_back(True)
+            runs.append(_run(model, modules, inputs, width_reads, with_lines=False))
     except Exception:  # of the forward, or a NotFollowedError: whose fault it is, the longer way finds out
         return None
     return _graph(propagation, runs[0]) if runs[0].does_the_same(runs[1]) else None
 
 
-def _can_be_told(model: nn.Module) -> bool:
+def _can_be_told(modules: Iterable[nn.Module]) -> bool:
     """Whether nothing stands around the forward that changes what calls and operations do, or hides them."""
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks or teaches_own_functions():
         return False
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return False
-    return not any(map(_is_special, model.modules()))
+    return not any(map(_is_special, modules))
 
 
 def _is_special(module: nn.Module) -> bool:
     """Whether a module has forward hooks of the user's, or is compiled."""
-    pre = (hook for hook in module._forward_pre_hooks.values() if not isinstance(hook, WeightNorm))
+    if module._forward_hooks or any(not isinstance(hook, WeightNorm) for hook in module._forward_pre_hooks.values()):
+        return True
     compiled = isinstance(module, torch.jit.ScriptModule) or module._compiled_call_impl is not None
-    return bool(module._forward_hooks) or any(pre) or compiled or type(module).__module__.startswith("torch._dynamo")
+    return compiled or type(module).__module__.startswith("torch._dynamo")
 
 
 def _run(
-    model: nn.Module,
-    modules: list[_Told],
-    inputs: Arguments,
-    width_reads: WidthReads,
-    *,
-    training: bool,
+    model: nn.Module, modules: list[_Told], inputs: Arguments, width_reads: WidthReads, *, with_lines: bool
 ) -> _Run:
-    """Run the forward in one mode."""
-    with preserve_model(model, training=training):
-        run = ForwardEvents(model, width_reads, with_lines=not training)
-        for told in modules:
-            vars(told.module)["forward"] = told.forward_in(run)
-        flat, structure = tree_flatten((inputs.args, inputs.kwargs))
-        flat = [run.take_input(i, value) if isinstance(value, Tensor) else value for i, value in enumerate(flat)]
-        args, kwargs = tree_unflatten(flat, structure)
-        seed_all()
-        with width_reads.watching(model), run:
-            outputs = model.forward(*args, **kwargs)
-        described = run.describe(outputs)
-        if run.refused:
-            raise NotFollowedError(run.refused)
-        return _Run(run.events, run.calls, described)
+    """Run the forward in the mode that the model is in; whoever calls this puts the attributes of its modules back."""
+    run = ForwardEvents(model, width_reads, with_lines=with_lines)
+    for told in modules:
+        vars(told.module)["forward"] = told.forward_in(run)
+        width_reads.watch(told.module)
+    width_reads.watch(model)
+    flat, structure = tree_flatten((inputs.args, inputs.kwargs))
+    flat = [run.take_input(i, value) if isinstance(value, Tensor) else value for i, value in enumerate(flat)]
+    args, kwargs = tree_unflatten(flat, structure)
+    seed_all()
+    with run:
+        outputs = model.forward(*args, **kwargs)
+    described = run.describe(outputs)
+    if run.refused:
+        raise NotFollowedError(run.refused)
+    return _Run(run.events, run.calls, described)
 
 
 def _graph(propagation: Propagation, run: _Run) -> fx.Graph:

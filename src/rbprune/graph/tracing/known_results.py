@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from rbprune.graph.layer_table import computes_as_torch
+from rbprune.graph.layer_table import computes_as_torch, torchvision_kind
 
 KnownResult = Callable[[Tensor], Tensor | None]
 """Gives what a layer returns for a tensor without values; None where torch must be asked."""
@@ -29,6 +29,8 @@ def known_result(module: nn.Module) -> KnownResult | None:
     >>> known_result(nn.Conv2d(3, 8, 3, stride=2))(torch.empty(1, 3, 9, 9, device="meta")).shape
     torch.Size([1, 8, 4, 4])
     """
+    if torchvision_kind(module) is not None and type(module).__name__ == "StochasticDepth":
+        return _dropped(module, module.p == 0)
     if not computes_as_torch(module):
         return None
     if isinstance(module, _ConvNd):
@@ -44,7 +46,7 @@ def known_result(module: nn.Module) -> KnownResult | None:
     if isinstance(module, nn.Identity):
         return lambda x: x
     if isinstance(module, nn.Dropout | nn.Dropout2d):
-        return _dropped(module)
+        return _dropped(module, module.p == 0 or module.inplace)
     if isinstance(module, _POINTWISE):
         return _written_into if getattr(module, "inplace", False) else _alike
     return None
@@ -56,8 +58,7 @@ def _alike(x: Tensor) -> Tensor | None:
     return x.new_empty(x.shape) if x.is_contiguous() else torch.empty_like(x)  # which takes ten times as long
 
 
-def _dropped(module: nn.Dropout | nn.Dropout2d) -> KnownResult:
-    never = module.p == 0 or module.inplace
+def _dropped(module: nn.Module, never: Any) -> KnownResult:
     return lambda x: None if not x.numel() else x if never or not module.training else _alike(x)
 
 
@@ -142,12 +143,22 @@ def known_result_of_function(name: str, args: tuple[Any, ...], kwargs: dict[str,
         return _concatenated(list(x), other) if isinstance(x, tuple | list) and isinstance(other, int) else None
     if name not in _ARITHMETIC or not (_is_dense(x) and _is_dense(other)) or x.dtype is not other.dtype:
         return None
-    if name.endswith("_"):
-        return x if torch.broadcast_shapes(x.shape, other.shape) == x.shape else None
-    return x.new_empty(x.shape if x.shape == other.shape else torch.broadcast_shapes(x.shape, other.shape))
+    shape = _broadcast(x.shape, other.shape)
+    if shape is None or name.endswith("_"):
+        return x if shape == x.shape else None
+    return x.new_empty(shape)
 
 
 _ARITHMETIC = {"add", "add_", "sub", "sub_", "mul", "mul_"}
+
+
+def _broadcast(a: torch.Size, b: torch.Size) -> tuple[int, ...] | None:
+    """The shape of what two tensors of these shapes make; None where their dimensions are not as many or do not fit."""
+    if a == b:
+        return a
+    if len(a) != len(b) or not all(one == other or 1 in (one, other) for one, other in zip(a, b, strict=True)):
+        return None
+    return tuple(other if one == 1 else one for one, other in zip(a, b, strict=True))
 
 
 def _is_dense(x: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
 from typing import Any
@@ -19,8 +19,11 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 
 
 @contextmanager
-def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
+def preserve_model(model: nn.Module, *, training: bool) -> Iterator[Callable[[bool], None]]:
     """Inside: no gradients, no hooks, every module in that mode. Afterwards everything is as before, also after errors.
+
+    What it gives puts attributes back meanwhile, for another run, in training or not; where nothing that computes with
+    buffers has run.
 
     One thread at a time is inside: random states, and what torch.fx changes while it traces, are the whole process's.
 
@@ -37,17 +40,24 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
         modules = list(model.modules())
         attributes = [_Attributes(vars(module)) for module in modules]
         tensors = [(t, t._version, t.detach().clone()) for t in _loose_tensors(modules, attributes)]
-        flags = [(p, p.requires_grad) for p in model.parameters() if p.is_leaf]
+        parameters = {id(p): p for module in modules for p in module._parameters.values() if p is not None}
+        flags = [(p, p.requires_grad) for p in parameters.values() if p.is_leaf]
         devices = sorted({p.device.index for p, _ in flags if p.device.type == "cuda"})
         state, numbers = random.getstate(), np.random.get_state()
         scripted = [(m, m.training) for m in modules if isinstance(m, torch.jit.ScriptModule)]
+
+        def put_back(training: bool) -> None:
+            for each in attributes:
+                each.put_back()
+                each.prepare(training)
+
         try:
             for each in attributes:
                 each.prepare(training)
             for module, _ in scripted:
                 module.training = training
             with torch.random.fork_rng(devices=devices), torch.no_grad():
-                yield
+                yield put_back
         finally:
             random.setstate(state)
             np.random.set_state(numbers)

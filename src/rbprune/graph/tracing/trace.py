@@ -80,9 +80,11 @@ def _check_traceable(model: nn.Module, keep: Sequence[str]) -> None:
     if unknown:
         hint = nearest(unknown[0], modules)
         raise ModelError(f"keep names {unknown[0]!r}, which is no module of this {type(model).__name__}{hint}")
-    lazy = [name for name, p in model.named_parameters() if isinstance(p, UninitializedParameter)]
-    if lazy:
-        raise ModelError(f"{lazy[0]!r} has no shape yet; run the model once before tracing it")
+    for path, module in modules.items():
+        lazy = [name for name, p in module._parameters.items() if isinstance(p, UninitializedParameter)]
+        if lazy:
+            name = f"{path}.{lazy[0]}".lstrip(".")
+            raise ModelError(f"{name!r} has no shape yet; run the model once before tracing it")
 
 
 def _is_wrapper(model: nn.Module) -> bool:
@@ -100,7 +102,7 @@ def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[li
     root_hooks = hooks_on_output(model)
     judged: dict[str, HookedModule] = {}
     meta = MetaDevice()
-    custom = custom_layers(model)
+    custom = custom_layers(propagation.modules.values())
     if custom:
         with preserve_model(model, training=False):
             propagation.verified = verify_custom_layers(custom)
