@@ -106,9 +106,9 @@ def tensors_in(value: Any) -> list[Tensor]:
         return [value]
     if kind in _PLAIN:
         return []
-    if kind is tuple or kind is list:
+    if isinstance(value, tuple | list):
         return [tensor for each in value for tensor in tensors_in(each)]
-    if kind is dict:
+    if isinstance(value, dict):
         return [tensor for each in value.values() for tensor in tensors_in(each)]
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 

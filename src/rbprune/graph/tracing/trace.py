@@ -159,7 +159,8 @@ def _propagate(propagation: Propagation, graph: fx.Graph) -> None:
 
 def _why_frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason]:
     """The layers of which outputs stay, some or all, each with the first reason for that."""
-    reasons, bonds = propagation.ids.reasons(), propagation.ids.bonds()
+    reasons = propagation.ids.reasons()
+    bonds: dict[int, Reason] | None = None
     covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
     frozen = {}
     for (owner, role), axis in propagation.axes.items():
@@ -170,6 +171,7 @@ def _why_frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason
             if reason is None and owner not in covered and len(axis.ids) == 1:
                 reason = Reason(Kind.SINGLE, "it has one channel, and at least one must stay")
             elif reason is None and owner not in covered:
+                bonds = propagation.ids.bonds() if bonds is None else bonds
                 reason = _bound_by(next((bonds[i] for i in axis.ids.tolist() if i in bonds), None))
             if reason is not None:
                 frozen[owner] = reason
