@@ -5,7 +5,7 @@ Each is either followed as it runs, with the sites that it must have, or refused
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,22 +103,29 @@ def hooks_that_look() -> nn.Module:
     return net
 
 
-def asks(question: Callable[[Any], Any]) -> Callable[[], nn.Module]:
-    """A network that shifts its channels where the answer is yes."""
+def asks(question: Callable[[Any], Any], *, sizes: bool = False) -> Callable[[], nn.Module]:
+    """A network that shifts its channels where the answer is yes; one that asks for sizes is traced by fx."""
 
     def forward(net: Net, x: Tensor) -> Tensor:
         y = net.a(x)
+        if sizes:
+            y.size(0)
         return net.b(y.roll(1, 1) if question(y) else y)
 
     return lambda: Net(forward, a=conv(3, 6), b=conv(6, 2))
 
 
-def counts_its_calls() -> nn.Module:
-    calls = iter(range(1000))  # nobody can put it back
+def counts_its_calls(is_other: Callable[[int], Any], *, sizes: bool = False) -> Callable[[], nn.Module]:
+    """A network that shifts its channels in some of its calls."""
+    return lambda: _counting(iter(range(1000)), is_other, sizes)  # nobody can put it back
 
+
+def _counting(calls: Iterator[int], is_other: Callable[[int], Any], sizes: bool) -> nn.Module:
     def forward(net: Net, x: Tensor) -> Tensor:
         y = net.a(x)
-        return net.b(y.roll(1, 1) if next(calls) else y)
+        if sizes:
+            y.size(0)
+        return net.b(y.roll(1, 1) if is_other(next(calls)) else y)
 
     return Net(forward, a=conv(3, 6), b=conv(6, 2))
 
@@ -127,11 +134,36 @@ def weights_by_the_back_door(net: Net, x: Tensor) -> Tensor:
     return net.b(net.a(x)) + sum(parameter.sum() for parameter in net.parameters())
 
 
+def asks_for_sizes(forward: Callable[[Net, Tensor], Tensor]) -> Callable[[Net, Tensor], Tensor]:
+    """The same forward, which also asks for sizes, and so is traced by fx."""
+
+    def run(net: Net, x: Tensor) -> Tensor:
+        x.size(0)
+        return forward(net, x)
+
+    return run
+
+
 def aliased_sum(net: Net, x: Tensor) -> Tensor:
     y = net.a(x)
     before = y
     y += net.c(x)
     return net.b(before)
+
+
+def drops_and_asks(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    dropped = net.drop(y)
+    return net.b(dropped.roll(1, 1) if dropped is y else dropped)
+
+
+def goes_on(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    try:
+        wide = y.size(1) > 3
+    except Exception:
+        wide = False
+    return net.b(y.roll(1, 1) if wide else y)
 
 
 def accumulates(net: Net, x: Tensor) -> Tensor:
@@ -252,9 +284,19 @@ NETWORKS: dict[str, Hostile] = {
     ),
     "a hook of the model scales": Hostile(hook_of_the_model_scales, {"0": 6}),
     "hooks that look": Hostile(hooks_that_look, {"0": 6}),
-    "type(x) is Tensor": Hostile(asks(lambda y: type(y) is Tensor), refused=ASTRAY),
-    "callable(x)": Hostile(asks(callable), refused=ASTRAY),
-    "type in words": Hostile(asks(lambda y: "Tensor" in str(type(y))), refused=ASTRAY),
+    "type(x) is Tensor": Hostile(asks(lambda y: type(y) is Tensor), {}, frozen={"a": "roll moves channels"}),
+    "type(x) is Tensor, and sizes": Hostile(asks(lambda y: type(y) is Tensor, sizes=True), refused=ASTRAY),
+    "callable(x)": Hostile(asks(callable), {"a": 6}),
+    "callable(x), and sizes": Hostile(asks(callable, sizes=True), refused=ASTRAY),
+    "type in words": Hostile(asks(lambda y: "Tensor" in str(type(y))), {}, frozen={"a": "roll moves channels"}),
+    "type in words, and sizes": Hostile(asks(lambda y: "Tensor" in str(type(y)), sizes=True), refused=ASTRAY),
+    "is it on the meta device": Hostile(asks(lambda y: y.is_meta), {"a": 6}),
+    "is dropout what it was given": Hostile(
+        lambda: Net(drops_and_asks, a=conv(3, 6), drop=nn.Dropout(), b=conv(6, 2)), refused=ASTRAY
+    ),
+    "a forward that goes on after errors": Hostile(
+        lambda: Net(goes_on, a=conv(3, 6), b=conv(6, 2)), {}, frozen={"a": "Python code uses the number of channels"}
+    ),
     "isinstance, and another way": Hostile(
         asks(lambda y: isinstance(y, Tensor)), {}, frozen={"a": "roll moves channels"}
     ),
@@ -308,10 +350,24 @@ NETWORKS: dict[str, Hostile] = {
     ),
     "a parameter": Hostile(asks(lambda y: isinstance(y, nn.Parameter)), {"a": 6}),
     "parameters taken from the list of them": Hostile(
-        lambda: Net(weights_by_the_back_door, a=conv(3, 6), b=conv(6, 2)), refused=ASTRAY
+        lambda: Net(weights_by_the_back_door, a=conv(3, 6), b=conv(6, 2)),
+        {},
+        frozen={"a": "'a.weight' is used by sum"},
     ),
-    "the first call is another": Hostile(counts_its_calls, refused=ASTRAY),
+    "parameters taken from the list of them, and sizes": Hostile(
+        lambda: Net(asks_for_sizes(weights_by_the_back_door), a=conv(3, 6), b=conv(6, 2)), refused=ASTRAY
+    ),
+    "the first call is another": Hostile(  # no call is the first any more after the trace
+        counts_its_calls(lambda number: number), {}, frozen={"a": "roll moves channels"}
+    ),
+    "the first call is another, and sizes": Hostile(
+        counts_its_calls(lambda number: number, sizes=True), refused=ASTRAY
+    ),
+    "every second call is another": Hostile(counts_its_calls(lambda number: number % 2), refused=ASTRAY),
     "an alias of what is added to": Hostile(
-        lambda: Net(aliased_sum, a=conv(3, 6), b=conv(6, 2), c=conv(3, 6)), refused=ASTRAY
+        lambda: Net(aliased_sum, a=conv(3, 6), b=conv(6, 2), c=conv(3, 6)), {"a": 6}
+    ),
+    "an alias of what is added to, and sizes": Hostile(
+        lambda: Net(asks_for_sizes(aliased_sum), a=conv(3, 6), b=conv(6, 2), c=conv(3, 6)), refused=ASTRAY
     ),
 }

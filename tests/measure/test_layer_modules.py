@@ -92,6 +92,23 @@ def test_a_layer_that_is_called_twice_takes_twice_its_time() -> None:
     assert found["conv"].calls == 2 and "2 times" in found["conv"].key
 
 
+class Named(nn.Module):
+    """Calls its layers by keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(input=self.norm(input=self.conv(input=x)).mean((2, 3)))
+
+
+def test_layers_that_are_called_by_keyword_are_found() -> None:
+    found = layers_of(Named(), torch.zeros(1, 3, 8, 8))
+    assert list(found) == ["conv", "head"]
+    assert found["conv"].shape == (1, 3, 8, 8) and [type(f) for f in found["conv"].followers] == [nn.BatchNorm2d]
+
+
 def test_a_grid_ends_at_the_whole_width() -> None:
     for width in (1, 3, 7, 20, 64, 100, 512):
         for step in (1, 8, 16):

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import rbprune
 from rbprune import models
-from rbprune.errors import DamagedError, ModelError
+from rbprune.errors import DamagedError, ModelError, NumericalError
 from rbprune.runs.finished import load, open_run
 from rbprune.runs.folder import RunFolder
 from tests.runs.quick import summary_of
@@ -88,3 +89,16 @@ def test_one_bit_of_any_file_is_noticed(copied: RunFolder, name: str) -> None:
             with pytest.raises(ModelError, match=name):
                 load(copied.path, model)
         assert model.conv1.out_channels == 20  # type: ignore[union-attr]
+
+
+def test_weights_that_are_no_numbers_are_refused_and_the_model_stays_as_it_was(copied: RunFolder) -> None:
+    weights = load_file(copied.weights_file)
+    weights["fc2.weight"][0, 0] = torch.nan
+    save_file(weights, copied.weights_file)
+    (copied.path / "SHA256SUMS").unlink()
+    model = models.build("lenet5")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    said = r"model.safetensors holds no network .*'fc2.weight' holds NaN or infinity \(1 of its \d+ values\); repeat"
+    with pytest.warns(UserWarning, match="no list of checksums"), pytest.raises(NumericalError, match=said):
+        load(copied.path, model)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

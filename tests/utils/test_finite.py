@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rbprune.errors import NumericalError
-from rbprune.utils.finite import all_finite, check_evaluated, check_finite
+from rbprune.utils.finite import all_finite, broken_numbers, check_evaluated, check_finite
 
 
 def test_what_is_not_finite_is_explained() -> None:
@@ -36,3 +36,12 @@ def test_outputs_that_are_no_numbers_are_blamed_on_what_made_them() -> None:
         check_evaluated(model, x, model(x), y, "batch 3")
     with pytest.raises(NumericalError, match=r"batch 3 contains NaN or infinity in its targets \(first in example 1"):
         check_evaluated(model, x, masked, torch.tensor([0.0, math.nan]), "batch 3")
+
+
+def test_weights_can_be_looked_at_before_they_are_loaded() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert broken_numbers(model, weights) is None
+    weights["1.running_mean"][1] = math.inf
+    assert broken_numbers(model) is None
+    assert broken_numbers(model, weights) == "'1.running_mean' holds NaN or infinity (1 of its 2 values)"

@@ -7,9 +7,11 @@ expanded (stride 0), so that it costs almost no memory and shape operations act 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from rbprune.graph.reasons import Reason
 
@@ -90,13 +92,37 @@ class IdSpace:
         return alone.components()
 
 
+_PLAIN = {bool, int, float, str, type(None), slice, torch.Size}
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors in a value, also in lists, tuples and dicts.
+
+    >>> tensors_in([(torch.tensor(1), 2), {"a": torch.tensor(3)}])
+    [tensor(1), tensor(3)]
+    """
+    kind = type(value)
+    if kind is Tensor:
+        return [value]
+    if kind in _PLAIN:
+        return []
+    if isinstance(value, tuple | list):
+        return [tensor for each in value for tensor in tensors_in(each)]
+    if isinstance(value, dict):
+        return [tensor for each in value.values() for tensor in tensors_in(each)]
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
 def compact(*ids: Tensor) -> Sequence[Tensor]:
     """The same tensors without the repetitions that all of them share (dimensions with stride 0)."""
-    ndim = ids[0].dim()
-    shared = [d for d in range(ndim) if all(t.stride(d) == 0 for t in ids)]
-    for d in shared:
-        ids = tuple(t.narrow(d, 0, min(1, t.shape[d])) for t in ids)
-    return ids
+    strides = [t.stride() for t in ids]
+    shared = [not any(steps) for steps in zip(*strides, strict=True)]
+    if not any(shared):
+        return ids
+    return [
+        t.as_strided([min(1, n) if s else n for n, s in zip(t.shape, shared, strict=True)], stride)
+        for t, stride in zip(ids, strides, strict=True)
+    ]
 
 
 def along(ids: Tensor, dim: int) -> Tensor | None:
@@ -105,8 +131,11 @@ def along(ids: Tensor, dim: int) -> Tensor | None:
     >>> along(torch.arange(3).view(1, 3, 1).expand(2, 3, 4), 1)
     tensor([0, 1, 2])
     """
-    small = compact(ids)[0]
     dim = dim % ids.dim()
+    strides, shape = ids.stride(), ids.shape
+    if all(d == dim or strides[d] == 0 or shape[d] == 1 for d in range(len(shape))) and ids.numel():
+        return ids.as_strided((shape[dim],), (strides[dim],))
+    small = compact(ids)[0]
     if small.shape[dim] != ids.shape[dim]:
         small = small.expand([ids.shape[d] if d == dim else s for d, s in enumerate(small.shape)])
     index = tuple(slice(None) if d == dim else 0 for d in range(ids.dim()))
@@ -129,5 +158,7 @@ def varies(ids: Tensor, dim: int) -> bool:
     >>> varies(torch.arange(3).view(1, 3, 1).expand(2, 3, 4), 1), varies(torch.arange(3).view(3, 1).expand(3, 4), 1)
     (True, False)
     """
+    if ids.stride(dim) == 0 or ids.shape[dim] == 1:
+        return False
     small = compact(ids)[0]
     return small.shape[dim] > 1 and not bool((small == small.narrow(dim, 0, 1)).all())

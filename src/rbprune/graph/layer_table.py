@@ -30,6 +30,8 @@ class LayerKind:
     types: tuple[type, ...] = ()
     timm: tuple[str, ...] = ()
     """Names of classes in ``timm.layers``, by name so that timm need not be installed."""
+    torchvision: tuple[str, ...] = ()
+    """Names of classes in ``torchvision.ops``."""
     widths: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
     group_counts: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
     """Attributes that count groups of channels; unlike a width, one that the forward reads is let be."""
@@ -37,22 +39,34 @@ class LayerKind:
 
 _of_torch: list[LayerKind] = []
 _of_timm: dict[str, LayerKind] = {}
+_of_torchvision: dict[str, LayerKind] = {}
 _of_user: dict[type, LayerKind] = {}
+_torch_kinds: dict[type, LayerKind | None] = {}
+"""What ``torch_kind`` has found, which hangs on the class of a module alone."""
+_widths_of_type: dict[type, Mapping[str, tuple[Role, ...]]] = {}
+"""What ``widths_of`` has found, which hangs on the class of a module alone."""
 
 
 def add_kinds(kinds: tuple[LayerKind, ...]) -> None:
-    """Enter layers of torch and timm; where a layer has several types in the table, the first entry counts."""
+    """Enter layers of torch, timm and torchvision; where a layer has several types in the table, the first entry
+    counts."""
     _of_torch.extend(kind for kind in kinds if kind.types)
     _of_timm.update({name: kind for kind in kinds for name in kind.timm})
+    _of_torchvision.update({name: kind for kind in kinds for name in kind.torchvision})
+    _torch_kinds.clear()
+    _widths_of_type.clear()
 
 
 def teach_kind(kind: LayerKind) -> None:
     """Enter a layer of the user's; it comes before those of torch and timm."""
     _of_user.update(dict.fromkeys(kind.types, kind))
+    _widths_of_type.clear()
 
 
 def user_kind(module: nn.Module) -> LayerKind | None:
     """The entry that the user made for the module's class, or for the nearest of its bases."""
+    if not _of_user:
+        return None
     return next((_of_user[base] for base in type(module).__mro__ if base in _of_user), None)
 
 
@@ -65,13 +79,26 @@ def timm_kind(module: nn.Module) -> LayerKind | None:
     return _of_timm.get(type(module).__name__) if type(module).__module__.startswith("timm.layers.") else None
 
 
+def torchvision_kind(module: nn.Module) -> LayerKind | None:
+    """The entry of a layer that torchvision defines.
+
+    >>> torchvision_kind(nn.Conv2d(1, 1, 1)) is None
+    True
+    """
+    known = type(module).__module__.startswith("torchvision.ops.")
+    return _of_torchvision.get(type(module).__name__) if known else None
+
+
 def torch_kind(module: nn.Module) -> LayerKind | None:
     """The entry of a layer of torch, or of a subclass of one.
 
     >>> list(torch_kind(nn.Conv2d(1, 1, 1)).widths)
     ['out_channels', 'in_channels']
     """
-    return next((kind for kind in _of_torch if isinstance(module, kind.types)), None)
+    kind = type(module)
+    if kind not in _torch_kinds:
+        _torch_kinds[kind] = next((known for known in _of_torch if issubclass(kind, known.types)), None)
+    return _torch_kinds[kind]
 
 
 def library_forward(kind: type[nn.Module]) -> Any:
@@ -94,10 +121,15 @@ def computes_as_torch(module: nn.Module) -> bool:
     >>> computes_as_torch(Plain(1, 1, 1)), computes_as_torch(Padded(1, 1, 1))
     (True, False)
     """
-    own = {name for name, value in vars(module).items() if callable(value) and hasattr(type(module), name)}
-    for base in type(module).__mro__:
+    if not _type_computes_as_torch(type(module)):
+        return False
+    return not any(callable(value) and hasattr(type(module), name) for name, value in vars(module).items())
+
+
+def _type_computes_as_torch(kind: type) -> bool:
+    for base in kind.__mro__:
         if base.__module__.startswith(("torch.nn", "torch.ao.nn")) and base.__module__ != _PARAMETRIZED:
-            return base is not nn.Module and not own
+            return base is not nn.Module
         if base.__module__ != _PARAMETRIZED and not set(vars(base)) <= _COMPUTE_NOTHING:
             return False
     return False
@@ -116,7 +148,11 @@ def widths_of(module: nn.Module) -> Mapping[str, tuple[Role, ...]]:
 
     A subclass has the widths of the layer of torch that it derives from, and those of its own entry beside them.
     """
-    return {name: roles for kind in _kinds(module) for name, roles in kind.widths.items()}
+    known = _widths_of_type.get(type(module))
+    if known is None:
+        known = {name: roles for kind in _kinds(module) for name, roles in kind.widths.items()}
+        _widths_of_type[type(module)] = known
+    return known
 
 
 def set_width(module: nn.Module, role: Role, width: int) -> None:

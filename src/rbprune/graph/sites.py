@@ -89,12 +89,13 @@ def collect_sites(axes: Iterable[Axis], component: Tensor) -> list[Site]:
     sites = []
     names: dict[str, int] = defaultdict(int)
     for numbers, positions in _groups([component[axis.ids] for axis in axes]):
-        parts = [
-            Part(axes[number].owner, axes[number].role, positions[:, numbers == number])
-            for number in torch.unique_consecutive(numbers).tolist()
-        ]
+        if len(positions) < 2:
+            continue
+        present, counts = torch.unique_consecutive(numbers, return_counts=True)  # they are in order
+        found = zip((axes[number] for number in present.tolist()), positions.split(counts.tolist(), 1), strict=True)
+        parts = [Part(axis.owner, axis.role, own) for axis, own in found]
         made_by = [part.owner for part in parts if part.role == "out"]
-        if not made_by or len(positions) < 2:
+        if not made_by:
             continue
         names[made_by[0]] += 1
         suffix = f"#{names[made_by[0]]}" if names[made_by[0]] > 1 else ""
@@ -111,8 +112,9 @@ def _groups(channels: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
     if not channels:
         return []
     channel = torch.cat(channels)
-    number = torch.arange(len(channels)).repeat_interleave(torch.tensor([len(c) for c in channels]))
-    position = torch.cat([torch.arange(len(c)) for c in channels])
+    widths = torch.tensor([c.numel() for c in channels])
+    number = torch.arange(len(channels)).repeat_interleave(widths)
+    position = torch.arange(channel.numel()) - (widths.cumsum(0) - widths)[number]
     order = channel.sort(stable=True).indices
     order = order[channel[order] != 0]
     _, counts = torch.unique_consecutive(channel[order], return_counts=True)

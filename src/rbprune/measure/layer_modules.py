@@ -139,11 +139,14 @@ def find_layers(graph: ChannelGraph, x: Tensor) -> list[MeasuredLayer]:
     for name, module in graph.model.named_modules():
         if not list(module.children()):
 
-            def note(module: nn.Module, args: Sequence[object], out: object, name: str = name) -> None:
-                if len(args) == 1 and isinstance(args[0], Tensor) and isinstance(out, Tensor):
-                    calls.append((name, module, tuple(args[0].shape), tuple(out.shape)))
+            def note(
+                module: nn.Module, args: Sequence[object], kwargs: dict[str, object], out: object, name: str = name
+            ) -> None:
+                given = [*args, *kwargs.values()]  # module(x), or module(input=x)
+                if len(given) == 1 and isinstance(given[0], Tensor) and isinstance(out, Tensor):
+                    calls.append((name, module, tuple(given[0].shape), tuple(out.shape)))
 
-            hooks.append(module.register_forward_hook(note))
+            hooks.append(module.register_forward_hook(note, with_kwargs=True))
     try:
         with evaluating(graph.model), torch.no_grad():
             graph.model(x)

@@ -13,12 +13,13 @@ from safetensors.torch import load as parse_weights
 from torch import Tensor, nn
 
 from rbprune import models
-from rbprune.errors import DamagedError, ModelError
+from rbprune.errors import DamagedError, ModelError, NumericalError
 from rbprune.graph import Plan, apply_plan
 from rbprune.graph.cutting.unchanged import unchanged_on_error
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.trust import check_code
 from rbprune.settings.sections import Settings
+from rbprune.utils.finite import broken_numbers
 from rbprune.utils.state import load_state
 
 
@@ -56,6 +57,12 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
     with unchanged_on_error(model):
         apply_plan(model, plan)
         _check_shapes(model, weights, run)
+        broken = broken_numbers(model, weights)
+        if broken is not None:
+            raise NumericalError(
+                f"{run.weights_file} holds no network that computes anything: {broken}; repeat the run with a lower "
+                "learning rate, or take the weights from another copy"
+            )
         load_state(model, weights)
     return model
 

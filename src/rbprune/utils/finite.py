@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,10 +34,11 @@ def all_finite(inputs: Any) -> Tensor:
     return torch.stack(flags).all() if flags else torch.tensor(True)
 
 
-def broken_numbers(model: nn.Module) -> str | None:
+def broken_numbers(model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> str | None:
     """The first weight or statistic of batch normalisation that is no number, in words; None where all are.
 
-    Other buffers may hold infinities on purpose, such as masks.
+    Other buffers may hold infinities on purpose, such as masks. ``weights`` are looked at in place of the model's own,
+    by name, before they are loaded.
 
     >>> net = nn.Sequential(nn.BatchNorm1d(2))
     >>> net[0].running_var[0] = math.nan
@@ -48,7 +50,8 @@ def broken_numbers(model: nn.Module) -> str | None:
         if isinstance(module, _BatchNorm):
             prefix = f"{name}." if name else ""
             tensors += [(f"{prefix}running_mean", module.running_mean), (f"{prefix}running_var", module.running_var)]
-    for name, tensor in tensors:
+    for name, own in tensors:
+        tensor = own if weights is None else weights.get(name)
         if tensor is None or not tensor.is_floating_point() or tensor.is_meta or isinstance(tensor, _UNMADE):
             continue
         if not bool(torch.isfinite(tensor).all()):

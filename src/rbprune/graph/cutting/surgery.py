@@ -15,7 +15,7 @@ from rbprune.graph.layer_table import set_width
 def find_tensor(model: nn.Module, name: str) -> tuple[nn.Module, str, Tensor | None]:
     """The module that holds a parameter or buffer, its name there, and itself (None where it is not used)."""
     path, _, leaf = name.rpartition(".")
-    holder = model.get_submodule(path)
+    holder = _submodule(model, path)
     lists = holder._modules.get("parametrizations")
     steps = list(lists[leaf].modules()) if isinstance(lists, nn.ModuleDict) and leaf in lists else []
     flags = [step.training for step in steps]
@@ -25,6 +25,14 @@ def find_tensor(model: nn.Module, name: str) -> tuple[nn.Module, str, Tensor | N
     for step, flag in zip(steps, flags, strict=True):
         step.training = flag
     return holder, leaf, value
+
+
+def _submodule(model: nn.Module, path: str) -> nn.Module:
+    """As ``model.get_submodule``, which asks for every step whether it is a module."""
+    found: nn.Module | None = model
+    for step in path.split(".") if path else ():
+        found = found._modules.get(step) if found is not None else None
+    return model.get_submodule(path) if found is None else found
 
 
 def stored_tensors(model: nn.Module, name: str, *, plain: bool = False) -> list[Tensor]:

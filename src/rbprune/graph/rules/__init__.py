@@ -4,6 +4,6 @@ A rule is called as ``rule(propagation, node, *args, **kwargs)`` with identities
 module, the module before them), and returns the identities of the result.
 """
 
-from rbprune.graph.rules.registry import apply_rule, own_rule, register_rule
+from rbprune.graph.rules.registry import apply_rule, own_rule, register_rule, teaches_own_functions
 
-__all__ = ["apply_rule", "own_rule", "register_rule"]
+__all__ = ["apply_rule", "own_rule", "register_rule", "teaches_own_functions"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from rbprune.graph.ids import FROZEN, along, compact, spread, varies
+from rbprune.graph.ids import FROZEN, along, compact, spread, tensors_in, varies
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
@@ -18,7 +18,7 @@ from rbprune.graph.reasons import Kind
 def channelwise(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Activation, dropout: every value or channel on its own, wherever the channels are."""
     like = info(node).result
-    if not isinstance(like, Tensor) or any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
+    if not isinstance(like, Tensor) or tensors_in((args, kwargs)):
         return propagation.refuse(node, (x, args, kwargs), "of several tensors has no channel rule", Kind.NO_RULE)
     return x
 
@@ -136,7 +136,7 @@ def binary(propagation: Propagation, node: fx.Node, x: Any, y: Any, **kwargs: An
 
 def all_together(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
     """where, lerp and the like: all the activations among the arguments meet."""
-    result, *others = (v for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor) and v.numel() > 1)
+    result, *others = (v for v in tensors_in((args, kwargs)) if v.numel() > 1)
     for other in others:
         result = binary(propagation, node, result, other)
     return result.expand(info(node).result.shape)
@@ -217,7 +217,7 @@ def new_tensor(propagation: Propagation, node: fx.Node, x: Tensor, *args: Any, *
 
 def plain_value(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
     """Sizes and other numbers are computed as they are."""
-    if propagation.describe(node) not in _ASK and any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs))):
+    if propagation.describe(node) not in _ASK and tensors_in((args, kwargs)):
         return propagation.refuse(node, (args, kwargs), "of activations has no channel rule", Kind.NO_RULE)
     return call(node, args, kwargs)
 

@@ -8,10 +8,19 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils._pytree import tree_leaves
 
 from rbprune.errors import ConfigError, ModelError
-from rbprune.graph.layer_table import LayerKind, Rule, library_forward, teach_kind, timm_kind, torch_kind, user_kind
+from rbprune.graph.ids import tensors_in
+from rbprune.graph.layer_table import (
+    LayerKind,
+    Rule,
+    library_forward,
+    teach_kind,
+    timm_kind,
+    torch_kind,
+    torchvision_kind,
+    user_kind,
+)
 from rbprune.graph.markers import size_in_python
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
@@ -51,6 +60,12 @@ def register_rule(operation: Any, rule: Rule, *, widths: Mapping[str, Role | tup
         _taught[operation] = rule
 
 
+def teaches_own_functions() -> bool:
+    """Whether the user has taught functions that are not torch's own, which only fx sees as one operation."""
+    functions = [operation for operation in _taught if not isinstance(operation, str)]
+    return any(not str(getattr(each, "__module__", None) or "torch").startswith("torch") for each in functions)
+
+
 _FOLLOW_SIZES = (shape.reshape, shape.unflatten, parts.split, shape.expand)
 """Rules that know what to do with a size that changes when channels go."""
 
@@ -76,14 +91,15 @@ def _find(propagation: Propagation, node: fx.Node) -> tuple[Rule | None, tuple[A
 def own_rule(propagation: Propagation, module: nn.Module) -> Rule | None:
     """A rule for a module that is not torch's own, so that nobody need look inside.
 
-    It was taught for the module's class, or is one for a layer of timm, or was found by cutting a copy of the layer.
+    It was taught for the module's class, or is one for a layer of timm or torchvision, or was found by cutting a copy
+    of the layer.
     """
     if taught := user_kind(module):
         return taught.rule
     if "forward" in vars(module):
         return None
-    of_timm = timm_kind(module)
-    return of_timm.rule if of_timm else propagation.verified.get(module)
+    known = timm_kind(module) or torchvision_kind(module)
+    return known.rule if known else propagation.verified.get(module)
 
 
 def apply_rule(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) -> Any:
@@ -91,7 +107,7 @@ def apply_rule(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) 
     rule, extra = _find(propagation, node)
     size_dependence.note_size(propagation, node, args)
     like = info(node).result
-    computes = any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, kwargs, like)))
+    computes = bool(tensors_in((args, kwargs, like)))
     if node.target in (torch._assert, size_in_python):
         size_dependence.preserve_decision(propagation, node)
     elif computes and rule not in _FOLLOW_SIZES:
@@ -114,9 +130,8 @@ def apply_rule(propagation: Propagation, node: fx.Node, args: Any, kwargs: Any) 
         size_dependence.freeze_counted(propagation, node, size_dependence.counted_by_arguments(propagation, node))
         raise
     if node.op == "call_module" and (reason := propagation.kept(str(node.target))):
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                propagation.ids.freeze(leaf, reason)
+        for leaf in tensors_in(result):
+            propagation.ids.freeze(leaf, reason)
     if isinstance(like, Tensor) and result.shape != like.shape:
         raise ValueError(
             f"the rule of {propagation.describe(node)} makes {tuple(result.shape)}, not {tuple(like.shape)}"

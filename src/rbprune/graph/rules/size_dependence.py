@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils._pytree import tree_leaves
 
-from rbprune.graph.ids import along, compact, varies
+from rbprune.graph.ids import along, compact, tensors_in, varies
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
@@ -23,7 +22,7 @@ def note_size(propagation: Propagation, node: fx.Node, args: tuple[Any, ...]) ->
     asked = _counted_by_question(node, args)
     if asked is not None:
         propagation.counted[node] = asked
-    elif any(isinstance(leaf, Tensor) for leaf in tree_leaves((args, info(node).result))):
+    elif tensors_in((args, info(node).result)):
         return  # an activation, not a number
     elif sources and getattr(node.target, "__name__", "") == "getitem" and isinstance(sources[0], tuple):
         propagation.counted[node] = sources[0][args[1]]
@@ -144,4 +143,4 @@ def _counted_by_dimension(x: Tensor, dim: Any) -> CountedChannels:
 
 def _channel_vectors(counts: Any) -> CountedChannels:
     """The counted channels of several sizes, or of all sizes of a shape, in one list."""
-    return [leaf for leaf in tree_leaves(counts) if isinstance(leaf, Tensor)]
+    return tensors_in(counts)

@@ -143,7 +143,12 @@ LAYERS = (
     LayerKind(layers.recurrent, types=(nn.RNNBase,), widths={"input_size": ("in",)}),
     LayerKind(elementwise.channelwise_module, types=(nn.PReLU,), widths={"num_parameters": ("along",)}),
     LayerKind(_by_attributes(layers.layer_norm, "normalized_shape"), types=(nn.LayerNorm,)),
-    LayerKind(elementwise.channelwise_module, types=_CHANNELWISE, timm=tuple(_TIMM_ACTIVATIONS.split())),
+    LayerKind(
+        elementwise.channelwise_module,
+        types=_CHANNELWISE,
+        timm=tuple(_TIMM_ACTIVATIONS.split()),
+        torchvision=("StochasticDepth",),
+    ),
     LayerKind(_by_attributes(elementwise.spatial), types=_SPATIAL, timm=("AvgPool2dSame", "MaxPool2dSame")),
     LayerKind(_by_attributes(elementwise.over_dimension, "dim"), types=(nn.Softmax, nn.LogSoftmax)),
     LayerKind(_by_attributes(shape.flatten, "start_dim", "end_dim"), types=(nn.Flatten,)),

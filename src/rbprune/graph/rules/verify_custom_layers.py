@@ -7,6 +7,7 @@ kind, and the graph does not look inside.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,24 +20,25 @@ from rbprune.graph.rules.layers import convolution, linear
 from rbprune.graph.sites import Role
 
 
-def verify_custom_layers(model: nn.Module) -> dict[nn.Module, Rule]:
-    """The layers of a model that turn out to be like any other, each with its rule.
+def custom_layers(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """The convolutions and linear layers among modules that have a forward of their own."""
+    return [m for m in modules if isinstance(m, _ConvNd | nn.Linear) and _has_forward_of_its_own(m)]
+
+
+def verify_custom_layers(layers: list[nn.Module]) -> dict[nn.Module, Rule]:
+    """Those of such layers that turn out to be like any other, each with its rule.
 
     To be called before the model's forward is followed, since theirs must run.
     """
-    return {
-        module: linear if isinstance(module, nn.Linear) else convolution
-        for module in model.modules()
-        if isinstance(module, _ConvNd | nn.Linear) and _has_forward_of_its_own(module) and _can_be_cut(module)
-    }
+    return {m: linear if isinstance(m, nn.Linear) else convolution for m in layers if _can_be_cut(m)}
 
 
 def _has_forward_of_its_own(module: nn.Module) -> bool:
     """Whether its class computes something of its own from nothing but a weight and a bias; it may have children
     without parameters and buffers (padding, an activation)."""
-    tensors = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
-    plain = set(module._parameters) == {"weight", "bias"} and tensors <= {"weight", "bias"}
-    return "forward" not in vars(module) and not computes_as_torch(module) and plain
+    if "forward" in vars(module) or computes_as_torch(module) or set(module._parameters) != {"weight", "bias"}:
+        return False
+    return {name for name, _ in (*module.named_parameters(), *module.named_buffers())} <= {"weight", "bias"}
 
 
 def _can_be_cut(module: Any) -> bool:

@@ -6,14 +6,14 @@ module of its own, its modules hand on what they are given, and the one whose ou
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
 from torch import Tensor, fx, nn
 
 from rbprune.graph.branch import Branch, Replacements, make_branch
 from rbprune.graph.cutting.replace_modules import FUNCTIONS, ZEROS
-from rbprune.graph.node_info import info
+from rbprune.graph.node_info import ModuleCall, info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.sites import Site
@@ -59,18 +59,41 @@ class _Branches:
         self.order = {node: number for number, node in enumerate(self.nodes)}
         self.calls = propagation.calls[graph]
         self.times = Counter(call.path for call in self.calls)
+        self.calls_of: dict[fx.Node | str | None, list[ModuleCall]] = defaultdict(list)
+        """Calls of modules by the path of the module, and by the node that they are given."""
+        self.returned_by: dict[fx.Node | None, list[str]] = defaultdict(list)
+        """The modules that return what a node makes."""
+        self.within: dict[str, list[fx.Node]] = defaultdict(list)
+        """The nodes that run inside of a module, by its path."""
+        self.using: dict[str, list[fx.Node]] = defaultdict(list)
+        """The nodes that use a module or parameter inside of the module of a path."""
         self.live: set[fx.Node] = set()
         """Nodes whose results are used for the network's outputs."""
+
+    def _note_where_nodes_are(self) -> None:
+        """Fill in what is asked for again and again."""
+        for call in self.calls:
+            self.calls_of[call.path].append(call)
+            self.calls_of[call.source].append(call)
+            self.returned_by[call.output].append(call.path)
+        for node in self.nodes:
+            for path in info(node).modules:
+                self.within[path].append(node)
+            if node.op in ("get_attr", "call_module"):
+                for path in _holders(str(node.target)):
+                    self.using[path].append(node)
         for node in reversed(self.nodes):
             if node.op == "output" or any(user in self.live for user in node.users):
                 self.live.add(node)
 
-    def find(self, blocks: Iterable[Block]) -> tuple[dict[str, Branch], dict[str, Reason]]:
+    def find(self, blocks: Collection[Block]) -> tuple[dict[str, Branch], dict[str, Reason]]:
         """Branches by name, and reasons for those that stay. The name is that of the block where it is a module, else
         of what holds the branch; the second of the same name is called "name#2"."""
         branches: dict[str, Branch] = {}
         refused: dict[str, Reason] = {}
         names: Counter[str] = Counter()
+        if blocks:
+            self._note_where_nodes_are()
         for block in sorted(blocks, key=lambda each: self.order[each.sum]):
             if block.name is None or block.added is None or block.fork is None:
                 continue
@@ -102,21 +125,21 @@ class _Branches:
     def _stays(self, block: Block) -> Reason | None:
         """Why a branch must stay, where that can be said from the graph alone."""
         describe, place = self.propagation.describe, info(block.sum).source_line
+        members = sorted(block.nodes, key=self.order.__getitem__)
         if block.sum.kwargs or describe(block.sum) not in ("add", "add_", "iadd"):
             return Reason(Kind.NOT_SUPPORTED, f"{describe(block.sum)} does not simply add it", place)
-        for node in block.nodes:
+        for node in members:
             others = (user for user in node.users if user not in block.nodes and user is not block.sum)
             reader = next((user for user in others if user in self.live), None)
             if reader is not None:
                 return Reason(Kind.USED_ELSEWHERE, f"{describe(reader)} reads {describe(node)} inside of it", place)
-        for path in dict.fromkeys(str(n.target) for n in block.nodes if n.op == "call_module"):
+        for path in dict.fromkeys(str(n.target) for n in members if n.op == "call_module"):
             kept = self.propagation.kept(path)
             if kept is not None:
                 return kept
-            has_parameters = next(self.propagation.modules[path].parameters(), None) is not None
-            if has_parameters and self.times[path] > 1:
+            if self.times[path] > 1 and next(self.propagation.modules[path].parameters(), None) is not None:
                 return Reason(Kind.SHARED, f"{path!r} inside of it is called {self.times[path]} times", place)
-        inside = {path for node in block.nodes for path in info(node).modules if path}
+        inside = {path for node in members for path in info(node).modules if path}
         hook = next((path for path in self.hooked if path in inside), None)
         return None if hook is None else Reason(Kind.FORWARD_HOOK, f"{hook!r} has a forward hook", place)
 
@@ -126,10 +149,11 @@ class _Branches:
         last: str | None = None
         while node in members:
             paths = [str(node.target)] if node.op == "call_module" else []
-            paths += [call.path for call in self.calls if call.output is node and call.path not in paths]
+            paths += [path for path in self.returned_by.get(node, ()) if path not in paths]
             for path in paths:
-                if self.times[path] == 1 and all(n in members for n in self.nodes if path in info(n).modules[-1:]):
-                    if list(self.propagation.modules[path].parameters(recurse=False)):
+                own = (n for n in self.within.get(path, ()) if info(n).modules[-1] == path)
+                if self.times[path] == 1 and all(n in members for n in own):
+                    if any(p is not None for p in self.propagation.modules[path]._parameters.values()):
                         return path
                     last = last or path
             sources = [source for source in node.all_input_nodes if source in members]
@@ -142,10 +166,10 @@ class _Branches:
     def _replace_block(self, block: Block, fork: fx.Node) -> Replacements | None:
         """Replace the module that is the block by what is left of it: a chain of children and functions."""
         path = info(block.sum).modules[-1]
-        call = next((each for each in self.calls if each.path == path), None)
+        call = next(iter(self.calls_of.get(path, ())), None)
         if not path or call is None or self.times[path] > 1 or call.source is None or call.output is None:
             return None
-        inside = {node for node in self.nodes if path in info(node).modules}
+        inside = set(self.within[path])
         steps: list[str] = []
         has_sum = False
         node, passed, is_positive = call.source, {block.sum, *block.shortcut}, False
@@ -163,19 +187,18 @@ class _Branches:
                 steps.append(name)
             is_positive = relu
             passed.add(node)
-            passed |= {other for other in inside if f"{path}.{name}" in info(other).modules}
+            passed |= inside & set(self.within.get(f"{path}.{name}", ()))
         left = (inside & self.live) - block.nodes - passed  # what the branch alone reads: parameters, sizes
         outside = (user for other in left for user in other.users if user not in block.nodes and user not in left)
         elsewhere = (user for other in passed - {call.output} for user in other.users if user not in inside)
-        uses = (n for n in self.nodes if n not in inside and n.op in ("get_attr", "call_module"))
-        shared = any(str(n.target).startswith(f"{path}.") for n in uses)
+        shared = any(node not in inside for node in self.using.get(path, ()))
         return {path: steps} if has_sum and not shared and not any(outside) and not any(elsewhere) else None
 
     def _step(self, node: fx.Node, path: str, inside: Collection[fx.Node]) -> tuple[str, fx.Node] | None:
         """What follows on a node in a chain: a child of the module, or a function, by name, and its result."""
-        for call in self.calls:
+        for call in self.calls_of.get(node, ()):
             holder, _, leaf = call.path.rpartition(".")
-            follows = call.source is node and holder == path and self._is_own(call.path, path)
+            follows = holder == path and self._is_own(call.path, path)
             if follows and call.output is not None and call.output in inside:
                 return leaf, call.output
         for user in node.users:
@@ -187,9 +210,8 @@ class _Branches:
 
     def _is_own(self, child: str, path: str) -> bool:
         """Whether a child is called in its module alone, and once if it has parameters."""
-        has_parameters = next(self.propagation.modules[child].parameters(), None) is not None
-        runs = [info(node).modules for node in self.nodes if child in info(node).modules]
-        return all(path in modules for modules in runs) and not (has_parameters and self.times[child] > 1)
+        shared = self.times[child] > 1 and next(self.propagation.modules[child].parameters(), None) is not None
+        return not shared and all(path in info(node).modules for node in self.within.get(child, ()))
 
     def _is_output_of_relu(self, node: fx.Node) -> bool:
         """Whether nothing negative can be there."""
@@ -202,16 +224,23 @@ class _Branches:
 
     def _replace_inside(self, block: Block, output: str) -> Replacements | None:
         """Let the outermost modules inside of the branch hand on what they are given, and the last one give zeros."""
-        run: dict[str, bool] = {}
-        for node in self.nodes:
-            for path in info(node).modules:
-                run[path] = run.get(path, True) and node in block.nodes
-        own = {path for path, only_here in run.items() if path and only_here and self.times[path] == 1}
-        outermost = [p for p in own if not any(p.startswith(f"{other}.") for other in own)]
+        here = Counter(path for node in block.nodes for path in info(node).modules)
+        own = {p for p, count in here.items() if p and count == len(self.within[p]) and self.times[p] == 1}
+        outermost = [p for p in own if not any(holder in own for holder in _holders(p))]
         last = next((path for path in outermost if output == path or output.startswith(f"{path}.")), None)
         if last is None:
             return None
         return {path: [ZEROS] if path == last else [] for path in sorted(outermost)}
+
+
+def _holders(path: str) -> list[str]:
+    """The modules that hold a module, by name.
+
+    >>> _holders("layer1.0.conv")
+    ['layer1', 'layer1.0']
+    """
+    steps = path.split(".")
+    return [".".join(steps[:end]) for end in range(1, len(steps))]
 
 
 def _numel(node: fx.Node) -> int:

@@ -24,12 +24,10 @@ from rbprune.graph.node_info import info
 from rbprune.graph.tracing.hooks import HookedModule, on_copies
 from rbprune.graph.tracing.preserve_model import preserve_model, seed_all
 from rbprune.graph.tracing.recorded_run import Keys, Origin, RecordedRun
-from rbprune.graph.tracing.shapes import PlainInterpreter, cannot_be_traced, forward_failed, on_meta, plain
+from rbprune.graph.tracing.shapes import PlainInterpreter, cannot_be_traced, forward_failed, plain
 from rbprune.graph.tracing.source_line import error_source_line
+from rbprune.graph.tracing.stand_ins import StandIn, on_meta, put_stand_ins
 from rbprune.utils.inputs import Arguments
-
-StandIn = Callable[[Tensor], Tensor]
-"""Makes what a run is given in place of a tensor of the model or of its inputs: one without values, or a copy."""
 
 
 @dataclass
@@ -60,10 +58,14 @@ class TracedForward:
 
     def compare(self) -> None:
         """Raise an ``UnprunableError`` unless the graph computes what the forward computes, with all its hooks on."""
+        differs = False
         with suppress(Exception):  # of a forward that needs values, or a device
-            if self._difference(on_meta) is None:
+            differs = self._difference(on_meta) is not None
+            if not differs:
                 return
         found = self._difference(torch.clone)
+        if found is None and differs:  # the device may have made the difference, but then it does not come and go
+            found = self._difference(torch.clone)
         if found is not None:
             mode = "training" if self.training else "evaluation"
             raise UnprunableError(
@@ -147,7 +149,7 @@ class TracedForward:
             inside.enter_context(preserve_model(self.model, training=self.training))
             inside.enter_context(_any_batch_size())
             run = RecordedRun(keys, with_lines=with_lines)
-            _put_stand_ins(self.model, stand_in, self.meta.stand_ins if stand_in is on_meta else {})
+            put_stand_ins(self.model, stand_in, self.meta.stand_ins if stand_in is on_meta else {})
             for name, parameter in self.model.named_parameters():
                 run.name(parameter, ("parameter", name), Origin.WEIGHTS)
             for name, buffer in self.model.named_buffers():
@@ -166,27 +168,6 @@ class _ForwardsOnly(PlainInterpreter):
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         return self.fetch_attr(target).forward(*plain(args), **plain(kwargs))
-
-
-def _put_stand_ins(model: nn.Module, stand_in: StandIn, made: dict[int, Tensor]) -> None:
-    """Replace the tensors of a model; ``preserve_model`` puts them back. Single values stay, as control flow needs
-    them, and so does what a scripted module holds, which cannot be replaced. ``made`` are those that there are."""
-    of_this_run: dict[int, Tensor] = {}  # an id names a tensor only as long as somebody holds it
-
-    def replaced(tensor: Tensor, is_parameter: bool, is_held: bool) -> Tensor:
-        known = made if is_held and tensor.numel() > 1 else of_this_run
-        if id(tensor) not in known:
-            copied = stand_in(tensor.detach()) if tensor.numel() > 1 else tensor.detach().clone()
-            known[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied
-        return known[id(tensor)]
-
-    for module in model.modules():
-        if not isinstance(module, torch.jit.ScriptModule):
-            tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers, vars(module))
-            for held in tables:
-                is_parameter, is_held = held is module._parameters, held is not tables[2]
-                tensors = [(name, value) for name, value in held.items() if isinstance(value, Tensor)]
-                held.update({name: replaced(value, is_parameter, is_held) for name, value in tensors})
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from rbprune.errors import first_line
 from rbprune.graph.markers import size_in_python
 from rbprune.graph.node_info import info
 from rbprune.graph.tracing.module_widths import WidthReads
-from rbprune.graph.tracing.shapes import MetaInterpreter, on_meta
+from rbprune.graph.tracing.shapes import MetaInterpreter
 from rbprune.graph.tracing.source_line import is_users
+from rbprune.graph.tracing.stand_ins import on_meta
 
 _QUESTIONS = ("size", "dim", "numel", "is_floating_point", "is_complex", "element_size")
 _ATTRIBUTES = ("shape", "ndim", "dtype", "device", "layout", "itemsize", "is_sparse", "is_quantized", "is_mkldnn")

@@ -33,17 +33,22 @@ class WidthReads:
 
         A width that is no plain attribute of an instance (a property, a default of the class) is let be.
         """
-        watched = []
+        watched: list[nn.Module] = []
         try:
             for module in model.modules():
-                names = [n for n in widths_of(module) if n in vars(module) and not hasattr(type(module), n)]
-                if names:
+                if self.watch(module):
                     watched.append(module)
-                    _rename(vars(module), {name: _WatchedName(name, module, self) for name in names})
             yield
         finally:
             for module in watched:
                 _rename(vars(module), {key: str(key) for key in vars(module) if isinstance(key, _WatchedName)})
+
+    def watch(self, module: nn.Module) -> bool:
+        """Note reads of the widths of one module from now on, and say whether it has any."""
+        names = [name for name in widths_of(module) if name in vars(module) and not hasattr(type(module), name)]
+        if names:
+            _rename(vars(module), {name: _WatchedName(name, module, self) for name in names})
+        return bool(names)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
 from typing import Any
@@ -19,8 +19,11 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 
 
 @contextmanager
-def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
+def preserve_model(model: nn.Module, *, training: bool) -> Iterator[Callable[[bool], None]]:
     """Inside: no gradients, no hooks, every module in that mode. Afterwards everything is as before, also after errors.
+
+    What it gives puts attributes back meanwhile, for another run, in training or not; where nothing that computes with
+    buffers has run.
 
     One thread at a time is inside: random states, and what torch.fx changes while it traces, are the whole process's.
 
@@ -35,27 +38,31 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
     """
     with _RANDOM_STATES:
         modules = list(model.modules())
-        attributes = [(vars(module), dict(vars(module)), _containers(vars(module))) for module in modules]
-        tensors = [(t, t._version, t.detach().clone()) for t in _loose_tensors(modules)]
-        flags = [(p, p.requires_grad) for p in model.parameters() if p.is_leaf]
-        devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+        attributes = [_Attributes(vars(module)) for module in modules]
+        tensors = [(t, t._version, t.detach().clone()) for t in _loose_tensors(modules, attributes)]
+        parameters = {id(p): p for module in modules for p in module._parameters.values() if p is not None}
+        flags = [(p, p.requires_grad) for p in parameters.values() if p.is_leaf]
+        devices = sorted({p.device.index for p, _ in flags if p.device.type == "cuda"})
         state, numbers = random.getstate(), np.random.get_state()
         scripted = [(m, m.training) for m in modules if isinstance(m, torch.jit.ScriptModule)]
+
+        def put_back(training: bool) -> None:
+            for each in attributes:
+                each.put_back()
+                each.prepare(training)
+
         try:
-            for module in modules:
+            for each in attributes:
+                each.prepare(training)
+            for module, _ in scripted:
                 module.training = training
-                vars(module).update({name: type(vars(module)[name])() for name in HOOKS if name in vars(module)})
-                vars(module).update({k: v.detach() for k, v in vars(module).items() if isinstance(v, Tensor)})
             with torch.random.fork_rng(devices=devices), torch.no_grad():
-                yield
+                yield put_back
         finally:
             random.setstate(state)
             np.random.set_state(numbers)
-            for now, before, containers in attributes:
-                now.clear()
-                now.update(before)
-                for container, content in containers:
-                    _refill(container, content)
+            for each in attributes:
+                each.put_back()
             for module, mode in scripted:
                 module.training = mode  # it does not lie among the attributes of a scripted module
             for parameter, flag in flags:
@@ -66,15 +73,54 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[None]:
                     tensor.detach().copy_(value)
 
 
+class _Attributes:
+    """The attributes of one module as they are, and what its dicts, lists and sets hold."""
+
+    def __init__(self, now: dict[str, Any]) -> None:
+        self.now, self.before = now, dict(now)
+        self.filled: list[tuple[Any, Any]] = []
+        self.empty: list[Any] = []
+        self.tensors: dict[str, Tensor] = {}
+        for name, value in self.before.items():
+            if type(value) in _PLAIN:
+                continue
+            if isinstance(value, dict | list | set):
+                if value:
+                    self.filled.append((value, value.copy()))
+                else:
+                    self.empty.append(value)
+            elif isinstance(value, Tensor):
+                self.tensors[name] = value
+
+    def prepare(self, training: bool) -> None:
+        """Take away hooks and gradients, and set the mode."""
+        if "training" in self.now:
+            self.now["training"] = training
+        for name in HOOKS:
+            if self.now.get(name):
+                self.now[name] = type(self.now[name])()
+        for name, tensor in self.tensors.items():
+            self.now[name] = tensor.detach()
+
+    def put_back(self) -> None:
+        """Let everything be what it was."""
+        self.now.clear()
+        self.now.update(self.before)
+        for container, content in self.filled:
+            _refill(container, content)
+        for container in self.empty:
+            if container:
+                container.clear()
+
+
+_PLAIN = {bool, int, float, str, tuple, type(None)}
+
+
 def seed_all() -> None:
     """Let everything that throws dice throw the same ones each time; for use inside of ``preserve_model``."""
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-
-
-def _containers(attributes: dict[str, Any]) -> list[tuple[Any, Any]]:
-    return [(value, value.copy()) for value in attributes.values() if isinstance(value, dict | list | set)]
 
 
 def _refill(container: Any, content: Any) -> None:
@@ -85,7 +131,8 @@ def _refill(container: Any, content: Any) -> None:
         container.update(content)
 
 
-def _loose_tensors(modules: list[nn.Module]) -> list[Tensor]:
+def _loose_tensors(modules: list[nn.Module], attributes: list[_Attributes]) -> list[Tensor]:
     """Buffers and plain tensor attributes."""
-    values = [v for m in modules for v in (*m._buffers.values(), *vars(m).values())]
+    values = [value for module in modules for value in module._buffers.values()]
+    values += [value for own in attributes for value in own.tensors.values()]
     return list({id(t): t for t in values if isinstance(t, Tensor) and not t.is_inference()}.values())

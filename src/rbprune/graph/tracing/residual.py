@@ -47,7 +47,9 @@ def find_blocks(
         plain = next((side for side in (right, left) if _hands_on(side, fork, modules) is not None), None)
         added = None if plain is None else left if plain is right else right
         between = (above[left] | above[right] if added is None else above[added]) & ~above[fork]
-        members = [n for n in nodes[order[fork] + 1 :] if between >> order[n] & 1 and above[n] >> order[fork] & 1]
+        members = [
+            n for n in nodes[order[fork] + 1 : order[total]] if between >> order[n] & 1 and above[n] >> order[fork] & 1
+        ]
         inside = [str(n.target) for n in members if n.op == "call_module"]
         name = _common_path(inside) if inside else None
         shortcut = () if plain is None else _hands_on(plain, fork, modules) or ()

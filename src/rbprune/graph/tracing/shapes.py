@@ -20,6 +20,7 @@ from rbprune.errors import ModelError, UnprunableError, first_line
 from rbprune.graph.node_info import LayersInside, info
 from rbprune.graph.tracing.hooks import HookedModule, hooks_on
 from rbprune.graph.tracing.source_line import error_source_line
+from rbprune.graph.tracing.stand_ins import on_meta
 from rbprune.utils.inputs import Arguments
 
 
@@ -80,11 +81,6 @@ def _fall_back(
         at = f" at {getattr(shapes.at.target, '__name__', shapes.at.target)!r}" if shapes.at is not None else ""
         check_forward(model, inputs, hooked, at)
         raise cannot_be_traced(model, error, at) from error
-
-
-def on_meta(tensor: Tensor) -> Tensor:
-    """A tensor of the same shape and type without values."""
-    return torch.empty_like(tensor, device="meta")
 
 
 @contextmanager

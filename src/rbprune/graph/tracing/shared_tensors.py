@@ -15,9 +15,9 @@ def freeze_shared_tensors(propagation: Propagation) -> None:
     seen: dict[tuple[int, int], Axis] = {}
     for axis in propagation.axes.values():
         for name, dim in axis.tensors:
-            if find_tensor(model, name)[2] is None:
-                continue
             tensors = stored_tensors(model, name, plain=name == axis.owner)
+            if not tensors and find_tensor(model, name)[2] is None:
+                continue
             if not tensors:
                 text = f"{name!r} is computed by {makers_of_computed(model, name)}"
                 propagation.ids.freeze(axis.ids, Reason(Kind.COMPUTED, text))

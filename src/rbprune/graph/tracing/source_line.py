@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from functools import cache
 from types import FrameType
 
 
@@ -23,6 +24,7 @@ def error_source_line(error: Exception) -> str:
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
+@cache
 def is_users(file: str) -> bool:
     """Whether a file of source is neither torch's nor one of those that follow the model."""
     return not any(part in file for part in ("/torch/", "/rbprune/graph/"))

@@ -18,10 +18,11 @@ from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.rules import apply_rule, size_dependence
 from rbprune.graph.rules.layers import parameter
-from rbprune.graph.rules.verify_custom_layers import verify_custom_layers
+from rbprune.graph.rules.verify_custom_layers import custom_layers, verify_custom_layers
 from rbprune.graph.sites import Site, collect_sites
 from rbprune.graph.tracing.branches import apart_from_sites, find_branches
 from rbprune.graph.tracing.compare_with_forward import MetaDevice, TracedForward
+from rbprune.graph.tracing.direct_trace import direct_trace
 from rbprune.graph.tracing.hooks import HookedModule, find_hooked_modules, hooks_on_output, note_hook_effects
 from rbprune.graph.tracing.module_widths import WidthReads, freeze_read_widths
 from rbprune.graph.tracing.preserve_model import preserve_model
@@ -79,9 +80,11 @@ def _check_traceable(model: nn.Module, keep: Sequence[str]) -> None:
     if unknown:
         hint = nearest(unknown[0], modules)
         raise ModelError(f"keep names {unknown[0]!r}, which is no module of this {type(model).__name__}{hint}")
-    lazy = [name for name, p in model.named_parameters() if isinstance(p, UninitializedParameter)]
-    if lazy:
-        raise ModelError(f"{lazy[0]!r} has no shape yet; run the model once before tracing it")
+    for path, module in modules.items():
+        lazy = [name for name, p in module._parameters.items() if isinstance(p, UninitializedParameter)]
+        if lazy:
+            name = f"{path}.{lazy[0]}".lstrip(".")
+            raise ModelError(f"{name!r} has no shape yet; run the model once before tracing it")
 
 
 def _is_wrapper(model: nn.Module) -> bool:
@@ -99,10 +102,17 @@ def _graphs(propagation: Propagation, model: nn.Module, inputs: Any) -> tuple[li
     root_hooks = hooks_on_output(model)
     judged: dict[str, HookedModule] = {}
     meta = MetaDevice()
+    custom = custom_layers(propagation.modules.values())
+    if custom:
+        with preserve_model(model, training=False):
+            propagation.verified = verify_custom_layers(custom)
+    direct = direct_trace(propagation, inputs, width_reads)
+    if direct is not None:
+        return [direct], width_reads
+    width_reads = WidthReads()
     for training in (False, True):
         hooked = find_hooked_modules(model)
         with preserve_model(model, training=training):
-            propagation.verified = verify_custom_layers(model)
             graph = trace_forward(propagation, inputs, hooked, width_reads)
             constants = {name: value for name, value in vars(model).items() if name.startswith("_tensor_constant")}
             if not found or _signature(graph) != _signature(found[0]):
@@ -149,7 +159,8 @@ def _propagate(propagation: Propagation, graph: fx.Graph) -> None:
 
 def _why_frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason]:
     """The layers of which outputs stay, some or all, each with the first reason for that."""
-    reasons, bonds = propagation.ids.reasons(), propagation.ids.bonds()
+    reasons = propagation.ids.reasons()
+    bonds: dict[int, Reason] | None = None
     covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
     frozen = {}
     for (owner, role), axis in propagation.axes.items():
@@ -160,6 +171,7 @@ def _why_frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason
             if reason is None and owner not in covered and len(axis.ids) == 1:
                 reason = Reason(Kind.SINGLE, "it has one channel, and at least one must stay")
             elif reason is None and owner not in covered:
+                bonds = propagation.ids.bonds() if bonds is None else bonds
                 reason = _bound_by(next((bonds[i] for i in axis.ids.tolist() if i in bonds), None))
             if reason is not None:
                 frozen[owner] = reason

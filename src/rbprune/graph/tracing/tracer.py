@@ -91,13 +91,7 @@ class _Tracer(ConcreteSizeTracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if module_qualified_name in self.leaves or own_rule(self.propagation, m):
-            return True
-        kind = next(base for base in type(m).__mro__ if base.__module__ != _PARAMETRIZED)
-        library = kind.__module__.startswith(("torch.nn", "torch.ao.nn"))
-        if computes_as_torch(m) and torch_kind(m) is not None:
-            return True
-        return library and not isinstance(m, nn.Sequential) and "forward" not in vars(m)
+        return module_qualified_name in self.leaves or is_layer(self.propagation, m)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self.runs_modules or get_ident() != self.thread:  # fx sees the modules that run in any thread
@@ -133,6 +127,15 @@ class _Tracer(ConcreteSizeTracer):
             return marked
 
         return tree_map_only(fx.Proxy, mark, values)
+
+
+def is_layer(propagation: Propagation, module: nn.Module) -> bool:
+    """Whether a module is one operation, into which nobody looks: it has a rule of its own, or is torch's."""
+    if own_rule(propagation, module) or (torch_kind(module) is not None and computes_as_torch(module)):
+        return True
+    kind = next(base for base in type(module).__mro__ if base.__module__ != _PARAMETRIZED)
+    library = kind.__module__.startswith(("torch.nn", "torch.ao.nn"))
+    return library and not isinstance(module, nn.Sequential) and "forward" not in vars(module)
 
 
 def trace_forward(
