@@ -14,10 +14,9 @@ from rbprune.export.network import open_network
 
 
 def evaluate(folder: Path, model: str | None = None, *, set: Set = [], json: Json = False) -> None:  # noqa: B006
-    """Count the error of a pruned network on its test data, its MACs and its parameters, and compare them with what
-    its folder says.
+    """Count the error, MACs and parameters of a pruned network, and compare them with what its folder says.
 
-    The exit code is 3 where the folder says something else.
+    The error is that on the test data. The exit code is 3 where the folder says something else.
 
     Parameters
     ----------
