@@ -102,7 +102,7 @@ def test_what_goes_wrong_is_told_without_a_traceback(
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     command = f"{shlex.quote(sys.executable)} -m rbprune count lenet5 --json 2>&1 >/dev/full; "
-    script = f"set -o pipefail; {shlex.quote(sys.executable)} -u -m rbprune inspect resnet56-cifar --json | true"  # over long before
+    script = f"set -o pipefail; {shlex.quote(sys.executable)} -u -m rbprune inspect resnet56-cifar --json | true"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGPIPE, "", "")
     full = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
