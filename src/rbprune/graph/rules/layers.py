@@ -73,6 +73,11 @@ def recurrent(propagation: Propagation, node: fx.Node, module: nn.RNNBase, x: Te
             propagation.freeze(node, leaf, "takes a state from it", Kind.NOT_SUPPORTED)
     tensors = tuple((f"{name}.weight_ih_l0{way}", 1) for way in ("", "_reverse")[: 1 + module.bidirectional])
     propagation.axis(name, "in", _source(propagation, node, x, -1), tensors)
+    _applied(propagation, node, name, -1, x)  # once for every step
+    own = [p.numel() for n, p in module.named_parameters() if "weight" in n and not n.startswith("weight_ih_l0")]
+    if own:
+        steps = propagation.applied[name]
+        propagation.fixed[f"{name}.hidden"] = (steps * sum(own), sum(own), "linear")
     return propagation.frozen_like(info(node).result)
 
 
