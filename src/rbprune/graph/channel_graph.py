@@ -19,7 +19,7 @@ from rbprune.graph.cutting.plan import Plan, RemovedBlock
 from rbprune.graph.cutting.remove_branches import check_branches, find_branch, fold_into_output, remove_branches
 from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply, weights_of
 from rbprune.graph.latency_table import LatencyTable
-from rbprune.graph.layer_table import set_width
+from rbprune.graph.layer_table import refresh_counts, set_width
 from rbprune.graph.reasons import Reason
 from rbprune.graph.sites import Axis, Part, Role, Site
 
@@ -192,6 +192,7 @@ class ChannelGraph:
             if owner in self._modules:
                 set_width(self._modules[owner], role, int(stay.sum()))
             self._alive[owner, role] = self._alive[owner, role][stay]
+        refresh_counts(self._modules.values())
         for name, gone in checked.items():
             left = torch.ones(self[name].channels, dtype=torch.bool)
             left[gone] = False
