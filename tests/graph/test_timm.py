@@ -17,7 +17,16 @@ from tests.networks import left_alone, random_drop, relative_error, scramble
 WHOLE = (
     *("cspdarknet53", "cspresnet50", "darknet53", "densenet121", "dla34", "dpn48b", "efficientnet_b0"),
     *("efficientnetv2_rw_t", "ese_vovnet19b_dw", "fbnetc_100", "ghostnet_050", "hardcorenas_a", "hrnet_w18_small"),
-    *("inception_v4", "mobilenetv3_small_050", "mobileone_s0", "regnetx_002", "repvgg_a0", "resnest14d", "resnet18d"),
+    *(
+        "inception_v4",
+        "mixnet_s",
+        "mobilenetv3_small_050",
+        "mobileone_s0",
+        "regnetx_002",
+        "repvgg_a0",
+        "resnest14d",
+        "resnet18d",
+    ),
     *("resnetblur50", "resnetv2_50", "resnetv2_50d_gn", "rexnet_100", "selecsls42b", "semnasnet_075", "seresnet18"),
     *("tf_efficientnetv2_b0", "tresnet_m", "xception41"),
 )
@@ -27,7 +36,6 @@ PARTLY = {
     "convnextv2_atto": "layer_norm normalises over channels",
     "ecaresnet26t": "(Conv1d) reads channels that are not in one dimension",
     "edgenext_xx_small": "layer_norm normalises over channels",
-    "mixnet_s": "split selects channels by position",
     "nf_resnet26": "(ScaledStdConv2d) standardises its filters over input channels",
     "nfnet_l0": "(ScaledStdConv2d) standardises its filters over input channels",
     "res2net50_26w_4s": "add with channels that cannot be removed",
@@ -38,7 +46,7 @@ PARTLY = {
 
 SUMS = {
     **{"darknet53": 5, "dla34": 6, "efficientnet_b0": 5, "efficientnetv2_rw_t": 6, "fbnetc_100": 6, "ghostnet_050": 6},
-    **{"hardcorenas_a": 5, "hrnet_w18_small": 9, "mixnet_s": 2, "mobilenetv3_small_050": 3, "mobileone_s0": 4},
+    **{"hardcorenas_a": 5, "hrnet_w18_small": 9, "mixnet_s": 12, "mobilenetv3_small_050": 3, "mobileone_s0": 4},
     **{"regnetx_002": 4, "repvgg_a0": 5, "res2net50_26w_4s": 4, "resnest14d": 4, "resnet18d": 4, "resnetblur50": 4},
     **{"resnetv2_50": 4, "resnetv2_50d_gn": 4, "semnasnet_075": 5, "seresnet18": 4, "tf_efficientnetv2_b0": 5},
     **{"tresnet_m": 4, "xception41": 4},
@@ -72,6 +80,8 @@ def layers(kind: str) -> nn.Sequential:
         "standardised": [timm.ScaledStdConv2d(6, 8, 3), timm.Swish(), timm.DropPath(0.0)],
         "depthwise standardised": [timm.ScaledStdConv2d(6, 6, 3, groups=6), nn.Conv2d(6, 8, 1)],
         "group norm": [timm.GroupNormAct(6, 3), nn.Conv2d(6, 8, 1), timm.DropPath(0.0)],
+        "mixed": [timm.MixedConv2d(6, 8, [3, 5]), timm.BatchNormAct2d(8)],
+        "depthwise mixed": [timm.MixedConv2d(6, 6, [3, 5], padding="same", depthwise=True), nn.Conv2d(6, 8, 1)],
         "blur": [timm.BlurPool2d(6), nn.Conv2d(6, 8, 1), timm.BatchNormAct2d(8, act_layer=timm.Swish)],
     }[kind]
     return nn.Sequential(nn.Conv2d(3, 6, 3), *middle, nn.Conv2d(8, 5, 1), nn.Flatten(), timm.Linear(45, 2))
@@ -83,6 +93,8 @@ LAYERS = {
     "standardised": (5, {"1": 8, "4": 5}),
     "depthwise standardised": (5, {"0": 6, "2": 8, "3": 5}),
     "group norm": (5, {"0": 3, "2": 8, "4": 5}),
+    "mixed": (5, {"0": 3, "0#2": 3, "1.0": 4, "1.1": 4, "3": 5}),
+    "depthwise mixed": (5, {"0": 3, "0#2": 3, "2": 8, "3": 5}),
     "blur": (7, {"0": 6, "2": 8, "4": 5}),
 }
 """The size of the image that makes the layers fit, and the sites."""

@@ -17,9 +17,9 @@ from rbprune.graph.cutting.history import CutHistory, note_cuts, read_cuts, tens
 from rbprune.graph.cutting.masking import multiply_input, multiply_output
 from rbprune.graph.cutting.plan import Plan, RemovedBlock
 from rbprune.graph.cutting.remove_branches import check_branches, find_branch, fold_into_output, remove_branches
-from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply
+from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply, weights_of
 from rbprune.graph.latency_table import LatencyTable
-from rbprune.graph.layer_table import set_width
+from rbprune.graph.layer_table import refresh_counts, set_width
 from rbprune.graph.reasons import Reason
 from rbprune.graph.sites import Axis, Part, Role, Site
 
@@ -192,6 +192,7 @@ class ChannelGraph:
             if owner in self._modules:
                 set_width(self._modules[owner], role, int(stay.sum()))
             self._alive[owner, role] = self._alive[owner, role][stay]
+        refresh_counts(self._modules.values())
         for name, gone in checked.items():
             left = torch.ones(self[name].channels, dtype=torch.bool)
             left[gone] = False
@@ -261,18 +262,14 @@ class ChannelGraph:
         """How the network came about from the one that was built: cuts before the trace, as far as known, and since."""
         return CutHistory(self.plan(), self._shapes).after(self.earlier, self.model)
 
-    def _weight(self, owner: str) -> Tensor:
-        weight = find_tensor(self.model, f"{owner}.weight" if owner in self._modules else owner)[2]
-        assert weight is not None
-        return weight
-
     def layers(self) -> list[LayerCost]:
-        """What each convolution and linear layer costs now, front to back; weights made in the forward come last."""
+        """What each convolution and linear layer costs now, and a recurrent one for its input, front to back; weights
+        made in the forward, and those that recurrent layers use for themselves, come last."""
         found = []
         for owner, positions in self._applied.items():
-            weight = self._weight(owner)
-            kind = "conv" if weight.dim() > 2 else "linear"
-            found.append(LayerCost(owner, kind, positions * weight.numel(), weight.numel()))
+            weights = weights_of(self.model, self._modules, owner)
+            kind, size = "conv" if weights[0].dim() > 2 else "linear", sum(weight.numel() for weight in weights)
+            found.append(LayerCost(owner, kind, positions * size, size))
         return found + self._fixed
 
     def macs(self) -> int:

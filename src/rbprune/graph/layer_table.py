@@ -5,7 +5,7 @@ The entries for layers of torch and timm are written in ``rules/tables.py``; ``r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,8 @@ class LayerKind:
     widths: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
     group_counts: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
     """Attributes that count groups of channels; unlike a width, one that the forward reads is let be."""
+    refresh: Callable[[Any], None] | None = None
+    """Lets the numbers of a module that follow from the widths of its children follow them, after a cut."""
 
 
 _of_torch: list[LayerKind] = []
@@ -169,6 +171,14 @@ def set_width(module: nn.Module, role: Role, width: int) -> None:
         before = int(getattr(module, names[0]))
         for name in names:
             setattr(module, name, int(getattr(module, name)) * width // before)
+
+
+def refresh_counts(modules: Iterable[nn.Module]) -> None:
+    """After a cut, let numbers of modules that follow from the widths of their children follow them."""
+    for module in modules:
+        kind = timm_kind(module)
+        if kind is not None and kind.refresh is not None:
+            kind.refresh(module)
 
 
 def counts_of(module: nn.Module) -> dict[str, int]:

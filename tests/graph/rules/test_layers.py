@@ -219,6 +219,26 @@ def test_linear_after_flatten_owns_a_range_of_columns_per_channel() -> None:
     assert part.positions[2].tolist() == list(range(32, 48))
 
 
+@pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
+@pytest.mark.parametrize("ways", [1, 2])
+def test_multiplications_of_recurrent_layers_are_counted(kind: type[nn.RNNBase], gates: int, ways: int) -> None:
+    """By hand: every step multiplies what each layer reads, and its own state, by the weights of all gates."""
+    recurrent = kind(6, 5, num_layers=2, batch_first=True, bidirectional=ways == 2)
+    model = Net(
+        lambda n, x: n.b(n.recurrent(n.a(x))[0]), a=nn.Linear(3, 6), recurrent=recurrent, b=nn.Linear(5 * ways, 2)
+    )
+
+    def by_hand(inputs: int) -> int:
+        return 7 * (3 * inputs + ways * gates * 5 * (inputs + 5 + ways * 5 + 5) + ways * 5 * 2)
+
+    graph = trace(model, torch.zeros(2, 7, 3))
+    assert graph.macs() == by_hand(6)
+    assert graph.macs_without({"a": 2}) == by_hand(4)
+    graph.remove({"a": [0, 4]})
+    assert graph.macs() == by_hand(4)
+    assert sum(layer.macs for layer in graph.history().original_layers(graph.layers())) == by_hand(6)
+
+
 def test_no_noise_is_put_on_what_a_recurrent_layer_reads() -> None:
     model = Net(lambda n, x: n.b(n.gru(n.a(x))[0]), a=nn.Linear(3, 6), gru=nn.GRU(6, 4), b=nn.Linear(4, 2))
     graph = trace(model, torch.zeros(5, 2, 3))

@@ -10,6 +10,7 @@ from rbprune.graph.cutting.history import CutHistory, note_cuts, read_cuts, tens
 from rbprune.graph.cutting.plan import Plan
 from rbprune.graph.cutting.replace_modules import replace_modules
 from rbprune.graph.cutting.surgery import keep_positions
+from rbprune.graph.layer_table import refresh_counts
 
 
 def apply_plan(model: nn.Module, plan: Plan) -> nn.Module:
@@ -31,5 +32,6 @@ def apply_plan(model: nn.Module, plan: Plan) -> nn.Module:
             keep_positions(model, name, int(dim), torch.tensor(kept, dtype=torch.long))
     for name, widths in plan.widths.items():
         set_counts(modules[name], widths)
+    refresh_counts(model.modules())
     note_cuts(model, CutHistory(plan, shapes).after(earlier, model))
     return model

@@ -17,7 +17,7 @@ from torch import nn
 from rbprune.graph.branch import is_replaced
 from rbprune.graph.cost import LayerCost
 from rbprune.graph.cutting.plan import Plan
-from rbprune.graph.cutting.surgery import find_tensor
+from rbprune.graph.cutting.surgery import find_tensor, weight_names
 from rbprune.graph.layer_table import counts_of
 
 _NOTE = "_rbprune_cuts"
@@ -49,8 +49,8 @@ class CutHistory:
         """What these layers of the present network cost in the original one: in proportion to their weights."""
         found = []
         for layer in layers:
-            shape = self.shapes.get(f"{layer.name}.weight", self.shapes.get(layer.name))
-            weights = layer.params if shape is None else math.prod(shape)
+            shapes = [self.shapes[name] for name in weight_names(layer.name) if name in self.shapes]
+            weights = sum(map(math.prod, shapes)) if shapes else layer.params
             found.append(LayerCost(layer.name, layer.kind, layer.macs * weights // layer.params, weights))
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,6 +34,23 @@ def _submodule(model: nn.Module, path: str) -> nn.Module:
     for step in path.split(".") if path else ():
         found = found._modules.get(step) if found is not None else None
     return model.get_submodule(path) if found is None else found
+
+
+def weight_names(layer: str) -> tuple[str, ...]:
+    """The names that the weights of a layer of that name may have: a module's, those by which a recurrent one reads its
+    input, or its own, where it is a parameter that a function uses."""
+    return (f"{layer}.weight", layer, f"{layer}.weight_ih_l0", f"{layer}.weight_ih_l0_reverse")
+
+
+def weights_of(model: nn.Module, modules: Mapping[str, nn.Module], layer: str) -> list[Tensor]:
+    """The weights of a layer that its channels are cut from: one, or two of a recurrent layer that runs both ways."""
+    module = modules.get(layer)
+    names = [layer] if module is None else [f"{layer}.weight"]
+    if isinstance(module, nn.RNNBase):
+        names = list(weight_names(layer)[2 : 4 if module.bidirectional else 3])
+    found = [find_tensor(model, name)[2] for name in names]
+    assert all(tensor is not None for tensor in found)
+    return [tensor for tensor in found if tensor is not None]
 
 
 def stored_tensors(model: nn.Module, name: str, *, plain: bool = False) -> list[Tensor]:

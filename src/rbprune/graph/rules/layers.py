@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -73,6 +74,11 @@ def recurrent(propagation: Propagation, node: fx.Node, module: nn.RNNBase, x: Te
             propagation.freeze(node, leaf, "takes a state from it", Kind.NOT_SUPPORTED)
     tensors = tuple((f"{name}.weight_ih_l0{way}", 1) for way in ("", "_reverse")[: 1 + module.bidirectional])
     propagation.axis(name, "in", _source(propagation, node, x, -1), tensors)
+    _applied(propagation, node, name, -1, x)  # once for every step
+    own = [p.numel() for n, p in module.named_parameters() if "weight" in n and not n.startswith("weight_ih_l0")]
+    if own:
+        steps = propagation.applied[name]
+        propagation.fixed[f"{name}.hidden"] = (steps * sum(own), sum(own), "linear")
     return propagation.frozen_like(info(node).result)
 
 
@@ -86,24 +92,43 @@ def convolution(propagation: Propagation, node: fx.Node, module: _ConvNd, x: Ten
         propagation, node, name, 1, x if transposed else None
     )  # each input of a transposed one meets all its weights
     source = _source(propagation, node, x, 1)
-    if module.groups > 1 and module.groups == module.in_channels and not transposed:
-        return spread(_depthwise(propagation, name, module, source), 1, info(node).result.shape)
     if module.groups > 1 and transposed:
         return propagation.refuse(node, (x,), "is a grouped transposed convolution", Kind.NOT_SUPPORTED)
+    return spread(_convolved(propagation, node, name, module, source), 1, info(node).result.shape)
+
+
+def _convolved(propagation: Propagation, node: fx.Node, name: str, module: _ConvNd, source: Tensor) -> Tensor:
+    """The identities that a convolution of that name makes of those that it reads."""
+    transposed = isinstance(module, _ConvTransposeNd)
+    if module.groups > 1 and module.groups == module.in_channels and not transposed:
+        return _depthwise(propagation, name, module, source)
     rows, columns = (1, 0) if transposed else (0, 1)
     tensors = ((f"{name}.weight", rows), (f"{name}.bias", 0))
     if module.groups == 1:
         propagation.axis(name, "in", source, ((f"{name}.weight", columns),))
-        made = _make(propagation, node, name, module.out_channels, tensors)
-    else:
-        parts = source.view(module.groups, -1)
-        propagation.ids.merge(parts, parts[:1])
-        propagation.axis(name, "in", source)
-        propagation.axis(name, "columns", parts[0], ((f"{name}.weight", columns),))
-        made = _make(propagation, node, name, module.out_channels, tensors)
-        outputs = made.view(module.groups, -1)
-        propagation.ids.merge(outputs, outputs[:1])
-    return spread(made, 1, info(node).result.shape)
+        return _make(propagation, node, name, module.out_channels, tensors)
+    parts = source.view(module.groups, -1)
+    propagation.ids.merge(parts, parts[:1])
+    propagation.axis(name, "in", source)
+    propagation.axis(name, "columns", parts[0], ((f"{name}.weight", columns),))
+    made = _make(propagation, node, name, module.out_channels, tensors)
+    outputs = made.view(module.groups, -1)
+    propagation.ids.merge(outputs, outputs[:1])
+    return made
+
+
+def convolutions_of_parts(
+    propagation: Propagation, node: fx.Node, convolutions: Mapping[str, _ConvNd], x: Tensor, widths: list[int]
+) -> Any:
+    """Convolutions, by name, that each read some channels of a tensor, so many of them, and are put together again."""
+    shape = info(node).result.shape
+    made = []
+    for (name, module), source in zip(
+        convolutions.items(), _source(propagation, node, x, 1).split(widths), strict=True
+    ):
+        _count(propagation, name, shape, 1)
+        made.append(_convolved(propagation, node, name, module, source))
+    return spread(torch.cat(made), 1, shape)
 
 
 def _depthwise(propagation: Propagation, name: str, module: _ConvNd, source: Tensor) -> Tensor:

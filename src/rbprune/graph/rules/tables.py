@@ -159,6 +159,7 @@ LAYERS = (
     LayerKind(_by_attributes(parts.channel_shuffle, "groups"), types=(nn.ChannelShuffle,)),
     LayerKind(timm_layers.standardised, timm=("StdConv2d", "StdConv2dSame", "ScaledStdConv2d", "ScaledStdConv2dSame")),
     LayerKind(timm_layers.normalised_and_activated, timm=("BatchNormAct2d", "SyncBatchNormAct", "GroupNormAct")),
+    LayerKind(timm_layers.mixed_convolutions, timm=("MixedConv2d",), refresh=timm_layers.follow_children),
     LayerKind(timm_layers.blur_pool, timm=("BlurPool2d",), widths={"channels": ("along",)}),
 )
 """Layers of torch and timm. One of timm without widths here has those of the class of torch that it derives from."""

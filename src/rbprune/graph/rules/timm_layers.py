@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from rbprune.graph.ids import FROZEN, along, spread
-from rbprune.graph.layer_table import timm_kind
+from rbprune.graph.layer_table import computes_as_torch, timm_kind
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
 from rbprune.graph.rules.elementwise import channelwise_module
-from rbprune.graph.rules.layers import batch_norm, convolution, group_norm
+from rbprune.graph.rules.layers import batch_norm, convolution, convolutions_of_parts, group_norm
 from rbprune.graph.sites import Role
 
 
@@ -42,6 +42,27 @@ def normalised_and_activated(propagation: Propagation, node: fx.Node, module: nn
         return propagation.refuse(node, (x,), f"holds a {kinds} without a rule", Kind.NO_RULE)
     norm = group_norm if isinstance(module, nn.GroupNorm) else batch_norm
     return norm(propagation, node, module, x)  # type: ignore[arg-type]
+
+
+def mixed_convolutions(propagation: Propagation, node: fx.Node, module: Any, x: Tensor) -> Any:
+    """MixedConv2d: convolutions of several kernels, each with a part of the channels of its own."""
+    children = {f"{node.target}.{leaf}": child for leaf, child in module.items()}
+    if not all(_is_convolution(child) for child in children.values()):
+        return propagation.refuse(node, (x,), "holds layers that are no plain convolutions", Kind.NO_RULE)
+    return convolutions_of_parts(propagation, node, children, x, list(module.splits))
+
+
+def follow_children(module: Any) -> None:
+    """Let a MixedConv2d know how many channels each of its convolutions reads, and all of them."""
+    children = list(module.values())
+    module.splits = [child.in_channels for child in children]
+    module.in_channels, module.out_channels = sum(module.splits), sum(child.out_channels for child in children)
+
+
+def _is_convolution(module: nn.Module) -> bool:
+    kind = timm_kind(module)
+    plain = isinstance(module, _ConvNd) and not isinstance(module, _ConvTransposeNd) and computes_as_torch(module)
+    return plain or (kind is not None and kind.rule is convolution)
 
 
 def blur_pool(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
