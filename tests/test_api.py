@@ -84,7 +84,7 @@ def test_the_cost_is_the_share_of_dense_macs(rates: str, beside: float) -> None:
     assert not any(stage["taken_back"] for stage in stages), "every cut is made once"
     assert all(2 / 3 * 6 < stage["epochs"] <= 6 for stage in stages), "at most a third of them closes the stage"
     trained_steps = sum(stage["epochs"] * share for stage, share in zip(stages, ratios, strict=False))
-    forward, passes = 4 / 16 / 3, 5 if rates == "fixed-point" else 4
+    forward, passes = 4 / 16 / 3, 6 if rates == "fixed-point" else 4
     wanted = (1 + beside) * trained_steps + (1 / 3 + passes * forward) * sum(ratios[:-1]) + forward
     assert result.summary["dense_epochs"]["prune"] == pytest.approx(wanted, rel=1e-6)
     assert result.summary["dense_epochs"]["finetune"] == pytest.approx(3 * ratios[-1], rel=1e-6)

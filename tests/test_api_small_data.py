@@ -56,7 +56,7 @@ def test_whoever_says_nothing_spends_the_same_with_every_method(monkeypatch: pyt
     """Within a step of the dense network. A shorter recovery than the default one decides alike."""
     monkeypatch.setattr(sections, "RECOVERY_STEPS", 100)
     short, steps = {"prune": {"epochs": 1}}, 16
-    check = 5 * 4 / steps / 3  # five passes over four batches, forwards
+    check = 6 * 4 / steps / 3  # six passes over four batches, forwards
     budget = 3 * (31 / 30 + 1 / 3 + check) + 100 / steps
     for method in ("rbp", "uniform", "taylor", "thinet"):
         result = prune_briefly(trained(), loader(512), method=method, macs_ratio=2, options=short)

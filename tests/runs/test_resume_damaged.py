@@ -18,22 +18,7 @@ from rbprune.settings.recipe import load_recipe
 from rbprune.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from rbprune.train.phase import PhaseRun
 from rbprune.utils.live_processes import ProcessId, mark
-from tests.runs.quick import QUICK, comparable, digest, events, quiet, stop_after, summary_of
-
-
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was stopped in its second stage; nobody may change it."""
-    folder = tmp_path_factory.mktemp("stopped") / "run"
-    with pytest.MonkeyPatch.context() as patched:
-        stop_after(55, load_recipe("demo", QUICK), folder, patched)
-    return folder
-
-
-@pytest.fixture
-def copied(stopped: Path, tmp_path: Path) -> Path:
-    """The same, to be changed."""
-    return Path(shutil.copytree(stopped, tmp_path / "run"))
+from tests.runs.quick import QUICK, comparable, digest, events, quiet, summary_of
 
 
 @pytest.mark.parametrize("lacks", ["a weight", "a channel too many", "what its phase had"])

@@ -63,7 +63,7 @@ def write_page_of_runs(page: Path, runs: Sequence[RunBeside], command: str) -> P
 def _check(run: RunFolder) -> None:
     """Refuse a folder that is no run, with those below it that are, and the log of a finished run that is damaged."""
     if not run.events_file.is_file():
-        below = sorted(each.parent.name for each in run.path.glob("*/events.jsonl")) if run.path.is_dir() else []
+        below = sorted(each.name for each in run.path.glob("*") if RunFolder(each).events_file.is_file())
         hint = f"there are runs below it: {', '.join(below[:5])}" if below else "give the --out of 'rbprune prune'"
         raise CheckpointError(f"{run} is no run folder (it has no {run.events_file.name}); {hint}")
     if run.is_finished:

@@ -114,7 +114,7 @@ class RunWatch:
     def __init__(self, folder: Path) -> None:
         self.run = RunFolder(folder)
         if not self.run.is_run and read_holder(self.run) is None:
-            below = sorted(each.parent.name for each in self.run.path.glob("*/config.toml"))
+            below = sorted(each.name for each in self.run.path.glob("*") if RunFolder(each).settings_file.is_file())
             hint = f"there are runs below it: {', '.join(below[:5])}" if below else "give the --out of 'rbprune prune'"
             raise CheckpointError(f"{self.run} is no run folder (it has no config.toml); {hint}")
         self._follower = EventFollower(self.run.events_file)
@@ -136,8 +136,9 @@ class RunWatch:
         """The run itself or, of a search that goes on, the step that was written to last."""
         if self.run.is_finished or self.run.events_file.is_file():
             return self.run
-        logs = [(log.stat().st_mtime, log.parent) for log in self.run.steps.glob("*/events.jsonl")]
-        return RunFolder(max(logs)[1]) if logs else self.run
+        steps = [RunFolder(each) for each in self.run.steps.glob("*")]
+        begun = [step for step in steps if step.events_file.is_file()]
+        return max(begun, key=lambda step: step.events_file.stat().st_mtime, default=self.run)
 
     def _state(self, place: RunFolder, holder: Holder | None) -> State:
         if self.run.is_finished:
