@@ -184,7 +184,7 @@ def draw_vgg16(folder: Path) -> None:
     before, after = zip(*found["channels"].values(), strict=True)
     title = (
         f"VGG16 on CIFAR10: {found['macs_ratio']:.1f}x fewer MACs, {found['params_ratio']:.0f}x fewer weights, "
-        f"test error {found['error_before']:.1f} % to {found['error_after']:.1f} %"
+        f"test error {found['error_before']:.2f} % to {found['error_after']:.2f} %"
     )
     figure, plot = axes(title, "layer", "channels", (8, 2.9))
     places = range(1, len(before) + 1)
