@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -95,3 +99,14 @@ def test_augmentation_crops_at_random_and_mirrors() -> None:
     assert len({tuple(x.flatten().tolist()) for x in found}) > 10
     assert all(x.shape == (3, 28, 28) for x in found)
     assert any(torch.equal(a, b.flip(2)) for a in found for b in found)
+
+
+def test_a_file_that_is_no_image_is_told_as_such_after_ultralytics_has_replaced_pillows_open() -> None:
+    script = (
+        "from rbprune.utils.torchvision import import_torchvision; import_torchvision();"
+        "import ultralytics.utils.patches;"
+        "from rbprune.data.image import decode; decode(b'nothing', lambda: 'a.jpg')"
+    )
+    environment = {**os.environ, "YOLO_AUTOINSTALL": "False", "YOLO_CONFIG_DIR": tempfile.gettempdir()}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert "a.jpg: not a readable image: it has no known image format" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
+            with _pillow_open()(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
                 _check_size(image, len(data))
                 return _eight_bits(image).convert("RGB")
     except UnidentifiedImageError as cause:
@@ -102,6 +103,16 @@ def decode(data: bytes, where: Callable[[], str]) -> Image.Image:
         raise
     except Exception as cause:  # damaged files make PIL raise nearly anything
         raise CorruptError(where(), str(cause) or type(cause).__name__) from cause
+
+
+def _pillow_open() -> Callable[..., Image.Image]:
+    """Pillow's own ``Image.open``: Ultralytics puts another one in its place, which installs a package where a file is
+    no image, and keeps the original under this name."""
+    found: Callable[..., Image.Image] = Image.open
+    if found.__module__ == Image.__name__:
+        return found
+    kept = getattr(sys.modules.get(found.__module__), "_image_open", found)
+    return kept if kept.__module__ == Image.__name__ else found
 
 
 def _check_size(image: Image.Image, length: int) -> None:
