@@ -140,8 +140,8 @@ def along(ids: Tensor, dim: int) -> Tensor | None:
         small = small.expand([ids.shape[d] if d == dim else s for d, s in enumerate(small.shape)])
     index = tuple(slice(None) if d == dim else 0 for d in range(ids.dim()))
     vector = small[index]
-    shape = [-1 if d == dim else 1 for d in range(ids.dim())]
-    if small.numel() > vector.numel() and not bool((small == vector.view(shape)).all()):
+    ones = [-1 if d == dim else 1 for d in range(ids.dim())]
+    if small.numel() > vector.numel() and not bool((small == vector.view(ones)).all()):
         return None
     return vector
 
