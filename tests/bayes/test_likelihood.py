@@ -132,6 +132,29 @@ def test_any_other_loss_gives_its_own_second_derivative() -> None:
     assert all(bool((x.abs() == 1).all()) for x in xi)
 
 
+def ctc(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Of outputs [time, examples, classes]; torch cannot differentiate it twice."""
+    times, examples, _ = outputs.shape
+    lengths = torch.full((examples,), times), torch.full((examples,), targets.shape[1])
+    return F.ctc_loss(outputs.log_softmax(2), targets, *lengths)
+
+
+def test_a_loss_that_torch_cannot_differentiate_twice_gives_the_difference_of_its_slopes() -> None:
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(6, 2, 4), torch.tensor([[1, 2], [3, 3]])
+    pair = SecondDerivative(ctc).pair(outputs, targets, examples=2)
+    assert pair is not None
+    (xi,), (curved,) = pair
+
+    def slope(z: Tensor) -> Tensor:
+        z = z.requires_grad_()
+        return torch.autograd.grad(ctc(z, targets), z)[0]
+
+    z, step, each = outputs.double(), 1e-5, xi.double()
+    expected = 2 * (slope(z + step * each) - slope(z - step * each)) / (2 * step)
+    torch.testing.assert_close(curved.double(), expected, rtol=1e-2, atol=1e-4)
+
+
 def test_outputs_that_the_loss_does_not_look_at_get_no_noise() -> None:
     """Maps beside the predictions, and places without a target: the estimate keeps its mean and loses their noise."""
     torch.manual_seed(0)

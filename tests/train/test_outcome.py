@@ -59,6 +59,7 @@ CASES: list[tuple[dict[str, Any], PruningSettings, str, str]] = [
     ({}, PruningSettings(params_ratio=3), "good", "for 0.3 points of error"),
     ({"error_before": None}, DEFAULTS, "unknown", "nobody knows what it cost: give validation data"),
     ({"metric": "loss", "error_after": 10.5}, DEFAULTS, "good", "for 5 % of loss"),
+    ({"metric": "loss", "error_after": 0.001}, DEFAULTS, "good", "Better than the dense network by 100 %, with"),
     ({"metric": "loss", "error_after": 12.0}, DEFAULTS, "bad", "The loss rose by 20 % for 2.50x fewer MACs"),
 ]
 

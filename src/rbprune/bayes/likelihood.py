@@ -4,13 +4,13 @@ For a loss that is the mean negative log-likelihood of B examples, the Gauss-New
 outputs z needs R_i = B d^2 loss / dz_i^2 for each example i, in its Fisher form. A random v_i of covariance R_i is
 enough: with J_i = dz_i / dtheta the mean of (J_i^T v_i)^2 over examples and draws is the diagonal of the curvature of
 the loss in theta. Each class here draws such v for one family of losses; ``SecondDerivative`` works for any loss that
-can be differentiated twice, with a pair (xi, R xi) in place of v.
+can be differentiated, with a pair (xi, R xi) in place of v.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,11 +150,15 @@ class SecondDerivative:
         no object, maps that are handed out beside the predictions) would add nothing but noise.
         """
         leaves, structure = tree_flatten(outputs)
-        inner = [z.detach().float().requires_grad_() if _differentiable(z) else z for z in leaves]
-        tensors = [z for z in inner if _differentiable(z)]
+        tensors = [z.detach().float().requires_grad_() for z in leaves if _differentiable(z)]
+
+        def loss_at(values: Iterable[Tensor]) -> Tensor:
+            own = iter(values)
+            inner = [next(own) if _differentiable(z) else z for z in leaves]
+            return self.loss_fn(tree_unflatten(inner, structure), targets)
+
         with torch.enable_grad():
-            loss = self.loss_fn(tree_unflatten(inner, structure), targets)
-            slopes = torch.autograd.grad(loss, tensors, create_graph=True, allow_unused=True)
+            slopes = torch.autograd.grad(loss_at(tensors), tensors, create_graph=True, allow_unused=True)
             xi = [torch.randint_like(z, 2) * 2 - 1 for z in tensors]
             used = [
                 (slope, x) for slope, x in zip(slopes, xi, strict=True) if slope is not None and slope.requires_grad
@@ -162,12 +166,31 @@ class SecondDerivative:
             if not used:
                 return None
             product = torch.stack([(slope * x).sum() for slope, x in used]).sum()
-            found = torch.autograd.grad(product, tensors, allow_unused=True)
+            found: Sequence[Tensor | None]
+            try:
+                found = torch.autograd.grad(product, tensors, allow_unused=True)
+            except RuntimeError:  # torch knows no second derivative, as of ctc_loss
+                found = _difference_of_slopes(loss_at, tensors, xi)
         curved = [torch.zeros_like(z) if r is None else examples * r for r, z in zip(found, tensors, strict=True)]
         xi = [x * _looked_at(slope, r) for x, slope, r in zip(xi, slopes, curved, strict=True)]
         if self.is_curved is None:
             self.is_curved = any(bool(r.any()) for r in curved)
         return (xi, curved) if self.is_curved else None
+
+
+def _difference_of_slopes(
+    loss_at: Callable[[Iterable[Tensor]], Tensor], outputs: list[Tensor], xi: list[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """R xi by the slopes a small step to either side, a hundredth of the size of the outputs."""
+    mean_square = sum(float(z.detach().square().sum()) for z in outputs) / max(1, sum(z.numel() for z in outputs))
+    step = 0.01 * mean_square**0.5 or 0.01
+
+    def slopes(side: float) -> tuple[Tensor | None, ...]:
+        moved = [(z.detach() + side * x).requires_grad_() for z, x in zip(outputs, xi, strict=True)]
+        return torch.autograd.grad(loss_at(moved), moved, allow_unused=True)
+
+    pairs = zip(slopes(step), slopes(-step), strict=True)
+    return tuple(None if a is None or b is None else (a - b) / (2 * step) for a, b in pairs)
 
 
 def _looked_at(slope: Tensor | None, curved: Tensor) -> Tensor:

@@ -168,7 +168,7 @@ class Journal:
                 "" if record.val_error is None else f"  val {record.metric} {score(record.val_error, record.metric)}"
             )
             where = f"{record.phase} {record.epoch}/{record.epochs}"
-            self.say(f"{where}  loss {record.loss:.4f}{error}  ({record.seconds:.0f} s)")
+            self.say(f"{where}  loss {score(record.loss, 'loss')}{error}  ({record.seconds:.0f} s)")
 
     def stage(self, record: StageRecord, result: StageResult, graph: ChannelGraph, dense: dict[str, float]) -> None:
         """A stage is over and its channels are gone; ``dense`` is what the dense network costs, by name of the cost."""

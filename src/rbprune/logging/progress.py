@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, T
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from rbprune.utils.numbers import duration
+from rbprune.utils.numbers import duration, score
 
 
 class TimeLeft:
@@ -104,7 +104,7 @@ class Progress:
         """Note that ``count`` more steps of the epoch are done."""
         if self._live is not None and "steps" in self._tasks:
             self._steps += count
-            self._move("steps", self._steps, note=None if loss is None else f"loss {loss:.4f}")
+            self._move("steps", self._steps, note=None if loss is None else f"loss {score(loss, 'loss')}")
 
     def log(self, text: str) -> None:
         """Print a line, above the bars where there are any."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from rbprune.graph.cost import COSTS
 from rbprune.methods import PruningSettings
+from rbprune.utils.numbers import decimal
 
 NOTHING = 1.02
 """A network whose costs fell by less than this was not made smaller."""
@@ -47,11 +48,12 @@ def judge_run(summary: dict[str, Any], settings: PruningSettings) -> Outcome:
         return Outcome("unknown", f"{smaller}, and {told}")
     change, unit = rise(summary)
     if change > (POINTS if summary["metric"] == "error" else 100 * RISE):
-        return Outcome("bad", f"The {summary['metric']} rose by {change:.3g}{unit} for {smaller}; {_remedy(summary)}")
+        rose = f"The {summary['metric']} rose by {decimal(change)}{unit}"
+        return Outcome("bad", f"{rose} for {smaller}; {_remedy(summary)}")
     back = f". {_kept_back(summary)}" if _taken_back(summary) else ""
     if change < 0:
-        return Outcome("good", f"Better than the dense network by {-change:.2g}{unit}, with {smaller}{back}")
-    return Outcome("good", f"{smaller}, for {change:.2g}{unit} of {summary['metric']}{back}")
+        return Outcome("good", f"Better than the dense network by {decimal(-change, 2)}{unit}, with {smaller}{back}")
+    return Outcome("good", f"{smaller}, for {decimal(change, 2)}{unit} of {summary['metric']}{back}")
 
 
 def _missed(summary: dict[str, Any], settings: PruningSettings) -> Outcome | None:

@@ -65,11 +65,13 @@ def percent(value: Any) -> str:
 def score(value: Any, metric: str = "error") -> str:
     """The value of a metric: an error, which is in per cent, or a loss.
 
-    >>> score(6.61), score(0.25, "loss")
-    ('6.61 %', '0.2500')
+    >>> score(6.61), score(0.25, "loss"), score(0.0000123, "loss")
+    ('6.61 %', '0.2500', '1.2e-05')
     """
     amount = as_number(value)
-    return percent(value) if metric == "error" or amount is None else f"{amount:.4f}"
+    if metric == "error" or amount is None:
+        return percent(value)
+    return f"{amount:.2g}" if 0 < abs(amount) < 0.001 else f"{amount:.4f}"
 
 
 def change(value: Any) -> str:
@@ -92,16 +94,16 @@ def share(value: Any) -> str:
     return DASH if amount is None else f"{100 * amount:.0f} %"
 
 
-def decimal(value: Any) -> str:
-    """A number with three significant digits, without trailing zeros.
+def decimal(value: Any, digits: int = 3) -> str:
+    """A number with so many significant digits and all of those before the point, without trailing zeros.
 
-    >>> decimal(0.05), decimal(12.345), decimal(1234.5), decimal(0)
-    ('0.05', '12.3', '1234', '0')
+    >>> decimal(0.05), decimal(12.345), decimal(1234.5), decimal(0), decimal(99.9, digits=2)
+    ('0.05', '12.3', '1234', '0', '100')
     """
     amount = as_number(value)
     if amount is None:
         return DASH
-    return f"{amount:.0f}" if abs(amount) >= 1000 else f"{amount:.3g}"
+    return f"{amount:.0f}" if abs(amount) >= 10**digits - 0.5 else f"{amount:.{digits}g}"
 
 
 def duration(value: Any) -> str:
