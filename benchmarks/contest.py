@@ -21,12 +21,14 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-SUMS = {"prune.sums": "true"}
+SUMS, COMPENSATED = {"prune.sums": "true"}, {"prune.compensate": "weights"}
 ROWS: dict[str, dict[str, str]] = {
     "rrbp, insides": {"prune.method": "rrbp"},
+    "rrbp, insides, compensated": {"prune.method": "rrbp", **COMPENSATED},
     "rrbp": {"prune.method": "rrbp", **SUMS},
-    "rrbp, compensated": {"prune.method": "rrbp", "prune.compensate": "weights", **SUMS},
+    "rrbp, compensated": {"prune.method": "rrbp", **COMPENSATED, **SUMS},
     "rrbp, blocks": {"prune.method": "rrbp", "prune.blocks": "true", **SUMS},
+    "rrbp, blocks, compensated": {"prune.method": "rrbp", "prune.blocks": "true", **COMPENSATED, **SUMS},
     "rrbp widths, from scratch": {"prune.method": "rrbp", "finetune.reinitialise": "true", **SUMS},
     "uniform, insides": {"prune.method": "uniform"},
     "uniform": {"prune.method": "uniform", **SUMS},
