@@ -58,6 +58,10 @@ def stored_tensors(model: nn.Module, name: str, *, plain: bool = False) -> list[
 
     ``plain`` allows an attribute that is a tensor but neither parameter nor buffer.
     """
+    path, _, leaf = name.rpartition(".")
+    stored = _submodule(model, path)._parameters.get(leaf)
+    if stored is not None:
+        return [stored]
     holder, leaf, value = find_tensor(model, name)
     if normed := weight_norm.find(holder, leaf):
         return [getattr(normed.holder, normed.g), getattr(normed.holder, normed.v)]

@@ -73,12 +73,12 @@ def direct_trace(propagation: Propagation, inputs: Arguments, width_reads: Width
     try:
         modules = [_Told(path, module, propagation) for path, module in model.named_modules() if path]
         with preserve_model(model, training=False) as put_back:
-            runs = [_run(model, modules, inputs, width_reads, with_lines=True)]
+            first = _run(model, modules, inputs, ForwardEvents(model, width_reads))
             put_back(True)
-            runs.append(_run(model, modules, inputs, width_reads, with_lines=False))
+            second = _run(model, modules, inputs, ForwardEvents(model, width_reads, first.events))
     except Exception:  # of the forward, or a NotFollowedError: whose fault it is, the longer way finds out
         return None
-    return _graph(propagation, runs[0]) if runs[0].does_the_same(runs[1]) else None
+    return _graph(propagation, first) if first.does_the_same(second) else None
 
 
 def _can_be_told(modules: Iterable[nn.Module]) -> bool:
@@ -98,15 +98,12 @@ def _is_special(module: nn.Module) -> bool:
     return compiled or type(module).__module__.startswith("torch._dynamo")
 
 
-def _run(
-    model: nn.Module, modules: list[_Told], inputs: Arguments, width_reads: WidthReads, *, with_lines: bool
-) -> _Run:
+def _run(model: nn.Module, modules: list[_Told], inputs: Arguments, run: ForwardEvents) -> _Run:
     """Run the forward in the mode that the model is in; whoever calls this puts the attributes of its modules back."""
-    run = ForwardEvents(model, width_reads, with_lines=with_lines)
     for told in modules:
         vars(told.module)["forward"] = told.forward_in(run)
-        width_reads.watch(told.module)
-    width_reads.watch(model)
+        run.width_reads.watch(told.module)
+    run.width_reads.watch(model)
     flat, structure = tree_flatten((inputs.args, inputs.kwargs))
     flat = [run.take_input(i, value) if isinstance(value, Tensor) else value for i, value in enumerate(flat)]
     args, kwargs = tree_unflatten(flat, structure)

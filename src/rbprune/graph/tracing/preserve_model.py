@@ -42,7 +42,7 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[Callable[[bo
         tensors = [(t, t._version, t.detach().clone()) for t in _loose_tensors(modules, attributes)]
         parameters = {id(p): p for module in modules for p in module._parameters.values() if p is not None}
         flags = [(p, p.requires_grad) for p in parameters.values() if p.is_leaf]
-        devices = sorted({p.device.index for p, _ in flags if p.device.type == "cuda"})
+        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
         state, numbers = random.getstate(), np.random.get_state()
         scripted = [(m, m.training) for m in modules if isinstance(m, torch.jit.ScriptModule)]
 
@@ -81,10 +81,8 @@ class _Attributes:
         self.filled: list[tuple[Any, Any]] = []
         self.empty: list[Any] = []
         self.tensors: dict[str, Tensor] = {}
-        for name, value in self.before.items():
-            if type(value) in _PLAIN:
-                continue
-            if isinstance(value, dict | list | set):
+        for name, value in [each for each in self.before.items() if type(each[1]) not in _PLAIN]:
+            if isinstance(value, _CONTAINERS):
                 if value:
                     self.filled.append((value, value.copy()))
                 else:
@@ -108,19 +106,21 @@ class _Attributes:
         self.now.update(self.before)
         for container, content in self.filled:
             _refill(container, content)
-        for container in self.empty:
-            if container:
-                container.clear()
+        for container in filter(None, self.empty):
+            container.clear()
 
 
 _PLAIN = {bool, int, float, str, tuple, type(None)}
+_CONTAINERS = (dict, list, set)
 
 
 def seed_all() -> None:
     """Let everything that throws dice throw the same ones each time; for use inside of ``preserve_model``."""
     random.seed(0)
     np.random.seed(0)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_initialized():  # else torch would keep this seed in mind for when it is
+        torch.cuda.manual_seed_all(0)
 
 
 def _refill(container: Any, content: Any) -> None:
