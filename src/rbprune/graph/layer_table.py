@@ -131,7 +131,7 @@ def computes_as_torch(module: nn.Module) -> bool:
     if not _type_computes_as_torch(type(module)):
         return False
     attributes = vars(module)
-    return not any(callable(attributes[name]) for name in attributes.keys() - _OWN if hasattr(type(module), name))
+    return not any(hasattr(type(module), name) for name in attributes.keys() - _OWN if callable(attributes[name]))
 
 
 def _type_computes_as_torch(kind: type) -> bool:

@@ -178,11 +178,12 @@ def _why_frozen(propagation: Propagation, sites: list[Site], component: Tensor) 
             if reason is not None:
                 frozen[owner] = reason
     for name, module in propagation.modules.items():
-        if isinstance(module, _ConvNd | nn.Linear) and not {(name, "out"), (name, "along")} & propagation.axes.keys():
+        if isinstance(module, _WEIGHTED) and not {(name, "out"), (name, "along")} & propagation.axes.keys():
             frozen[name] = propagation.uncuttable.get(id(module._parameters.get("weight")), _NOT_SEEN)
     return frozen
 
 
+_WEIGHTED = (_ConvNd, nn.Linear)
 _NOT_SEEN = Reason(
     Kind.NOT_SEEN, "the graph does not see it: it is not called, or only inside an operation without a rule"
 )
