@@ -14,7 +14,9 @@ def refuse_sharded(modules: Mapping[str, nn.Module]) -> None:
     layer to judge and to cut. ``modules`` are all of it by name, itself by ""."""
     wrapper = next((m for m in modules.values() if type(m).__module__.startswith("torch.distributed.fsdp")), None)
     parameters = ((path, name, p) for path, m in modules.items() for name, p in m._parameters.items())
-    divided = next((f"{path}.{name}".lstrip(".") for path, name, p in parameters if hasattr(p, "placements")), None)  # DTensor
+    divided = next(
+        (f"{path}.{name}".lstrip(".") for path, name, p in parameters if hasattr(p, "placements")), None
+    )  # DTensor
     if wrapper is None and divided is None:
         return
     what = f"a {type(wrapper).__name__} inside" if divided is None else f"{divided!r} is a DTensor"
