@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rbprune import trace
 from rbprune.errors import ModelError, UnprunableError
+from rbprune.graph.tracing.preserve_model import preserve_model, seed_all
 from tests.graph.hostile import same, snapshot
 from tests.graph.operations import conv
 from tests.networks import tiny_cnn
