@@ -16,7 +16,7 @@ from torch import nn
 from rbprune.utils.torchvision import import_torchvision
 from tests.graph.hostile_networks import NETWORKS as HOSTILE
 
-TORCHVISION = """alexnet convnext_tiny densenet121 efficientnet_b0 efficientnet_v2_s googlenet inception_v3 maxvit_t
+TORCHVISION = """alexnet convnext_tiny densenet121 efficientnet_b0 efficientnet_v2_s googlenet maxvit_t
 mnasnet0_5 mnasnet1_0 mobilenet_v2 mobilenet_v3_large mobilenet_v3_small regnet_x_400mf regnet_x_800mf regnet_y_400mf
 regnet_y_800mf resnet18 resnet34 resnet50 resnext50_32x4d shufflenet_v2_x0_5 shufflenet_v2_x1_0 squeezenet1_0
 squeezenet1_1 swin_t swin_v2_t wide_resnet50_2 densenet169 resnet101"""
@@ -85,6 +85,8 @@ def _torchvision() -> Iterator[Network]:
     for name in TORCHVISION_SEGMENTATION.split():
         options = {"weights": None, "weights_backbone": None, "num_classes": 4}
         yield Network("torchvision", name, lambda name=name, o=options: zoo.get_model(name, **o))
+    inception = lambda: zoo.inception_v3(weights=None, init_weights=False)  # noqa: E731
+    yield Network("torchvision", "inception_v3", inception, inputs=(2, 3, 299, 299))
     yield Network("torchvision", "r2plus1d_18", lambda: zoo.video.r2plus1d_18(weights=None), dims=3)
     yield Network("torchvision", "r3d_18", lambda: zoo.video.r3d_18(weights=None), dims=3)
 
@@ -127,7 +129,7 @@ def _monai() -> Iterator[Network]:
             "efficientnet-b0", spatial_dims=2, in_channels=1, pretrained=False
         ),
         "FlexibleUNet": lambda: nets.FlexibleUNet(1, 2, "efficientnet-b0", pretrained=False),
-        "AutoEncoder": lambda: nets.AutoEncoder(**flat, **widths),
+        "AutoEncoder": lambda: nets.AutoEncoder(**flat, channels=(8, 16, 32), strides=(2, 2, 2)),
         "SEResNet50": lambda: nets.SEResNet50(spatial_dims=2, in_channels=1, num_classes=2),
         "MedNeXtS": lambda: nets.MedNeXtS(spatial_dims=2, in_channels=1, out_channels=2),
     }
