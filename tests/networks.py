@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune import Pruner, trace
@@ -48,12 +49,22 @@ def stripes(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 def scramble(model: nn.Module) -> nn.Module:
     """Random batch-norm statistics and affine parameters, as after training; evaluation mode, float64."""
     for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        if isinstance(module, _BatchNorm):
             module.running_mean.normal_()
             module.running_var.uniform_(0.5, 2)
             nn.init.normal_(module.weight)
             nn.init.normal_(module.bias)
     return model.double().eval()
+
+
+def scatter(model: nn.Module) -> None:
+    """Parameters that begin as a constant (gains of residual branches, often zero) become random; statistics stay."""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            module.momentum = 0.0
+    for parameter in model.parameters():
+        if bool((parameter == parameter.flatten()[0]).all()):
+            nn.init.normal_(parameter)
 
 
 def random_drop(graph: ChannelGraph, seed: int = 0) -> dict[str, list[int]]:

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune import apply_plan, models, trace
-from tests.networks import left_alone, random_drop, relative_error, scramble
+from tests.networks import left_alone, random_drop, relative_error, scatter, scramble
 
 WHOLE = (
     *("cspdarknet53", "cspresnet50", "darknet53", "densenet121", "dla34", "dpn48b", "efficientnet_b0"),
@@ -117,16 +116,6 @@ def test_a_layer_of_timm_is_the_same_masked_and_cut(kind: str, training: bool) -
         plan = graph.remove(drop)
         assert relative_error(masked, model(x)) < 1e-9
         assert relative_error(masked, apply_plan(fresh, plan)(x)) < 1e-9
-
-
-def scatter(model: nn.Module) -> None:
-    """Parameters that begin as a constant (gains of residual branches, often zero) become random; statistics stay."""
-    for module in model.modules():
-        if isinstance(module, _BatchNorm):
-            module.momentum = 0.0
-    for parameter in model.parameters():
-        if bool((parameter == parameter.flatten()[0]).all()):
-            nn.init.normal_(parameter)
 
 
 @pytest.mark.slow

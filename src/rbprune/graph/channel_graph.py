@@ -62,10 +62,9 @@ class ChannelGraph:
         self.earlier: CutHistory | None = read_cuts(model)
         """The cuts that the network had behind it when it was traced."""
         self._shapes: dict[str, list[int]] = {}
+        on = {(part.owner, part.role) for site in sites for part in site.parts}
         self._alive: dict[tuple[str, Role], Tensor] = {
-            (part.owner, part.role): torch.arange(len(self._axes[part.owner, part.role].ids))
-            for site in sites
-            for part in site.parts
+            axis: torch.arange(len(known.ids)) for axis, known in self._axes.items() if axis in on
         }
 
     def __getitem__(self, name: str) -> Site:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -17,6 +18,9 @@ from rbprune.graph.reasons import Reason
 
 FROZEN = 0
 """The identity of everything that may not be removed; whatever is merged with it is frozen too."""
+
+_MANY = 1024
+"""So many identities are worth a look for repetitions, which do no harm."""
 
 
 class IdSpace:
@@ -36,17 +40,23 @@ class IdSpace:
     def merge(self, a: Tensor, b: Tensor, bond: Reason | None = None) -> None:
         """Identities that meet in one value belong to one channel; ``bond`` tells what made them meet."""
         a, b = compact(*torch.broadcast_tensors(a, b))
-        different = a != b
-        if bool(different.any()):
-            keys = torch.unique(a[different] << 32 | b[different])  # unique(dim=1) is a hundred times slower
-            self._pairs.append(torch.stack([keys >> 32, keys & 0xFFFFFFFF]))
+        one, other = a.numpy(), b.numpy()
+        different = one != other
+        if different.any():
+            pairs = np.stack([one[different], other[different]])
+            if a.dim() > 1 and pairs.size > _MANY:
+                keys = np.unique(pairs[0] << 32 | pairs[1])  # unique(axis=1) is a hundred times slower
+                pairs = np.stack([keys >> 32, keys & 0xFFFFFFFF])
+            self._pairs.append(torch.from_numpy(pairs))
             if bond is not None:
                 self._bonds.append((self._pairs[-1].flatten(), bond))
 
     def freeze(self, ids: Tensor, reason: Reason) -> None:
         """These identities may not be removed."""
-        ids = torch.unique(compact(ids)[0])
+        ids = compact(ids)[0]
         ids = ids[ids != FROZEN]
+        if len(ids) > _MANY:
+            ids = torch.unique(ids)
         if len(ids):
             self._pairs.append(torch.stack([torch.zeros_like(ids), ids]))
             self._reasons.append((ids, reason))
@@ -82,7 +92,8 @@ class IdSpace:
         for ids, reason in notes:
             for component in torch.unique(label[ids]).tolist():
                 found.setdefault(component, reason)
-        return {i: found[c] for i, c in enumerate(label.tolist()) if c in found}
+        held = torch.isin(label, torch.tensor(list(found)))
+        return {i: found[c] for i, c in zip(held.nonzero()[:, 0].tolist(), label[held].tolist(), strict=True)}
 
     def _unfrozen_components(self) -> Tensor:
         """Connected sets as they would be if nothing were frozen."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from torch import nn
@@ -105,9 +106,13 @@ def torch_kind(module: nn.Module) -> LayerKind | None:
 
 def library_forward(kind: type[nn.Module]) -> Any:
     """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
-    bases = [base for base in kind.__mro__ if base.__module__ != "torch.nn.utils.parametrize"]
-    nearest = next((base for base in bases if base.__module__.startswith("torch.")), None)
-    return getattr(nearest, "forward", None)
+    return getattr(_nearest_of_torch(kind), "forward", None)
+
+
+@cache
+def _nearest_of_torch(kind: type[nn.Module]) -> type | None:
+    bases = [base for base in kind.__mro__ if base.__module__ != _PARAMETRIZED]
+    return next((base for base in bases if base.__module__.startswith("torch.")), None)
 
 
 def computes_as_torch(module: nn.Module) -> bool:
@@ -125,7 +130,8 @@ def computes_as_torch(module: nn.Module) -> bool:
     """
     if not _type_computes_as_torch(type(module)):
         return False
-    return not any(callable(value) and hasattr(type(module), name) for name, value in vars(module).items())
+    attributes = vars(module)
+    return not any(hasattr(type(module), name) for name in attributes.keys() - _OWN if callable(attributes[name]))
 
 
 def _type_computes_as_torch(kind: type) -> bool:
@@ -137,6 +143,8 @@ def _type_computes_as_torch(kind: type) -> bool:
     return False
 
 
+_OWN = frozenset(vars(nn.Module()))
+"""What every module has of its own, and no class: flags and tables."""
 _PARAMETRIZED = "torch.nn.utils.parametrize"
 _COMPUTE_NOTHING = {
     *("__init__", "__module__", "__qualname__", "__doc__", "__annotations__", "__constants__", "__parameters__"),

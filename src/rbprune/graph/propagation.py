@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,7 +23,6 @@ class Propagation:
     def __init__(self, model: nn.Module, keep: tuple[str, ...] = ()) -> None:
         self.modules = dict(model.named_modules(remove_duplicate=False))
         self.keep = keep
-        self._kept = {id(module) for name in keep for module in self.modules[name].modules()}
         self.ids = IdSpace()
         self.axes: dict[tuple[str, Role], Axis] = {}
         self.makers: dict[str, fx.Node] = {}
@@ -87,6 +87,11 @@ class Propagation:
         if known.ids is not vector:
             self.ids.merge(known.ids, vector)
         return known.ids
+
+    @cached_property
+    def _kept(self) -> set[int]:
+        """The modules that the user wants to keep, by id."""
+        return {id(module) for name in self.keep for module in self.modules[name].modules()}
 
     def kept(self, name: str) -> Reason | None:
         """The reason why a module's outputs stay if the user asked for that, by whichever of its names; else None."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,7 @@ class Axis:
     """Names of the tensors that have this dimension, each with its number."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Where a site's channels lie on one axis: ``positions[c]`` are the original positions of channel c."""
 
     owner: str
@@ -90,58 +90,63 @@ def collect_sites(axes: Iterable[Axis], component: Tensor) -> list[Site]:
     axes = list(axes)
     sites = []
     names: dict[str, int] = defaultdict(int)
-    for numbers, positions in _groups([component[axis.ids].numpy() for axis in axes]):
+    for numbers, positions in _groups([axis.ids.numpy() for axis in axes], component.numpy()):
         if len(positions) < 2:
             continue
-        first = np.flatnonzero(np.diff(numbers, prepend=-1))  # they are in order
-        widths = np.diff(first, append=len(numbers)).tolist()
-        own = torch.from_numpy(positions).split(widths, 1)
-        parts = [Part(axes[n].owner, axes[n].role, p) for n, p in zip(numbers[first].tolist(), own, strict=True)]
-        made_by = [part.owner for part in parts if part.role == "out"]
-        if not made_by:
+        times = Counter(numbers)  # they are in order
+        own = torch.from_numpy(positions).split(list(times.values()), 1)
+        parts = [Part(axes[n].owner, axes[n].role, p) for n, p in zip(times, own, strict=True)]
+        made_by = next((part.owner for part in parts if part.role == "out"), None)
+        if made_by is None:
             continue
-        names[made_by[0]] += 1
-        suffix = f"#{names[made_by[0]]}" if names[made_by[0]] > 1 else ""
-        sites.append(Site(made_by[0] + suffix, parts, alive=torch.arange(len(positions))))
+        names[made_by] += 1
+        suffix = f"#{names[made_by]}" if names[made_by] > 1 else ""
+        sites.append(Site(made_by + suffix, parts, alive=torch.arange(len(positions))))
     return sites
 
 
 Integers = npt.NDArray[np.int64]
 
 
-def _groups(channels: list[Integers]) -> list[tuple[Integers, Integers]]:
+def _groups(ids: list[Integers], channel_of: Integers) -> list[tuple[list[int], Integers]]:
     """Sets of channels that occur on the same axes equally often, in the order of their first axis and position.
 
-    ``channels[a]`` are the channels along axis a (0 for none). Each set is (axes [k], positions [members, k]): member
-    m's i-th occurrence is at ``positions[m, i]`` of axis ``axes[i]``. In numpy, which takes a third of torch's time for
-    arrays as short as these.
+    ``ids[a]`` are the identities along axis a, and ``channel_of`` gives the channel of each (0 for none). Each set is
+    (axes [k], positions [members, k]): member m's i-th occurrence is at ``positions[m, i]`` of axis ``axes[i]``. In
+    numpy, which takes a third of torch's time for arrays as short as these.
     """
-    if not channels:
+    if not ids:
         return []
-    channel = np.concatenate(channels)
-    widths = np.array([len(c) for c in channels])
-    number = np.repeat(np.arange(len(channels)), widths)
+    channel = channel_of[np.concatenate(ids)]
+    widths = np.array([len(own) for own in ids])
+    number = np.repeat(np.arange(len(ids)), widths)
     position = np.arange(len(channel)) - np.repeat(widths.cumsum() - widths, widths)
     order = np.argsort(channel, kind="stable")
-    order = order[channel[order] != 0]
+    order = order[np.searchsorted(channel[order], 1) :]
+    if not len(order):
+        return []
     starts = np.flatnonzero(np.diff(channel[order], prepend=0))
     counts = np.diff(starts, append=len(order))
+    kind = _kinds(number[order], starts, counts)
+    first = order[starts]
+    by_kind = np.lexsort((first, kind))
+    ends = np.flatnonzero(np.diff(kind[by_kind], append=-1)) + 1
     found = []
-    for count in np.unique(counts):
-        rows = order[starts[counts == count][:, None] + np.arange(count)]
-        for members in _alike(rows, number[rows]):
-            members = members[members[:, 0].argsort()]
-            found.append((int(members[0, 0]), number[members[0]], position[members]))
+    for begin, end in pairwise((0, *ends.tolist())):
+        members = by_kind[begin:end]
+        rows = order[starts[members, None] + np.arange(counts[members[0]])]
+        found.append((int(first[members[0]]), number[rows[0]].tolist(), position[rows]))
     return [(numbers, positions) for _, numbers, positions in sorted(found, key=lambda group: group[0])]
 
 
-def _alike(rows: Integers, keys: Integers) -> list[Integers]:
-    """The rows, those with equal rows of keys together."""
-    weights = np.random.default_rng(0).integers(1 << 62, size=keys.shape[1])
-    sums = (keys * weights).sum(1)  # wraps around, which does no harm: equal keys have equal sums
-    kinds, kind = np.unique(sums, return_inverse=True)
-    groups = [np.flatnonzero(kind == k) for k in range(len(kinds))]
-    if any((keys[group] != keys[group[0]]).any() for group in groups):
-        kinds, kind = np.unique(keys, axis=0, return_inverse=True)  # sure, but far slower
-        groups = [np.flatnonzero(kind.reshape(-1) == k) for k in range(len(kinds))]
-    return [rows[group] for group in groups]
+def _kinds(numbers: Integers, starts: Integers, counts: Integers) -> Integers:
+    """A number for each run of numbers (``counts`` of them from ``starts`` on): the same where the runs are equal."""
+    weights = np.random.default_rng(0).integers(1 << 62, size=numbers.max() + 1)
+    sums = np.add.reduceat(weights[numbers], starts)  # wraps around, which does no harm: equal runs have equal sums
+    _, one, kind = np.unique(sums, return_index=True, return_inverse=True)
+    other = np.repeat(starts[one][kind] - starts, counts) + np.arange(len(numbers))
+    if (counts == counts[one][kind]).all() and (numbers == numbers[other]).all():
+        return kind
+    runs = [tuple(numbers[start : start + count].tolist()) for start, count in zip(starts, counts, strict=True)]
+    known = {run: i for i, run in enumerate(dict.fromkeys(runs))}  # sure, but far slower
+    return np.array([known[run] for run in runs])

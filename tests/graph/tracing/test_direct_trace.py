@@ -160,6 +160,16 @@ def test_there_is_none_where_a_run_would_not_tell_all(name: str) -> None:
     assert direct(model) is None
 
 
+def written_through_dropout(net: Net, x: Tensor) -> Tensor:
+    y = net.a(x)
+    return net.b(y + net.act(net.drop(y)))  # in evaluation the activation in place writes into y as well
+
+
+def test_there_is_none_where_only_one_mode_writes_into_what_is_used_again() -> None:
+    options = {"a": conv(3, 6), "b": conv(6, 2), "drop": nn.Dropout(0.5)}
+    assert direct(Net(written_through_dropout, act=nn.ReLU(inplace=True), **options)) is None
+
+
 def test_there_is_none_with_hooks_or_compiled_parts() -> None:
     model = nn.Sequential(conv(3, 6), nn.ReLU(), conv(6, 2))
     assert direct(model) is not None

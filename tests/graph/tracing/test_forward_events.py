@@ -27,7 +27,7 @@ class Scaled(nn.Module):
 
 
 def events_of(model: nn.Module, x: Tensor) -> ForwardEvents:
-    run = ForwardEvents(model, WidthReads(), with_lines=True)
+    run = ForwardEvents(model, WidthReads())
     given = run.take_input(0, x)
     with run:
         run.describe(model.forward(given))
@@ -54,7 +54,7 @@ def test_operations_are_told_in_order_with_what_they_read_and_where_they_stand()
 
 def test_a_layer_is_one_event_and_what_runs_inside_is_noted() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    run = ForwardEvents(layer, WidthReads(), with_lines=False)
+    run = ForwardEvents(layer, WidthReads())
     given = run.take_input(0, torch.zeros(1, 3, 8))
     inner = layer.linear1.forward
     vars(layer.linear1)["forward"] = lambda x: run.call_leaf("linear1", layer.linear1, inner, None, (x,), {})
@@ -83,7 +83,7 @@ def test_a_layer_is_one_event_and_what_runs_inside_is_noted() -> None:
     ],
 )
 def test_what_would_not_be_told_in_full_ends_the_run(wrong: Any) -> None:
-    run = ForwardEvents(nn.Identity(), WidthReads(), with_lines=False)
+    run = ForwardEvents(nn.Identity(), WidthReads())
     given = run.take_input(0, torch.zeros(2, 4))
     with run, pytest.raises((NotFollowedError, TypeError)):
         wrong(given)
@@ -93,7 +93,7 @@ def test_what_would_not_be_told_in_full_ends_the_run(wrong: Any) -> None:
 @pytest.mark.parametrize("question", ["dim", "is_floating_point", "is_complex", "ndim", "dtype", "layout"])
 def test_questions_that_no_cut_and_no_device_answers_otherwise_may_be_asked(question: str) -> None:
     x = torch.zeros(2, 4)
-    run = ForwardEvents(nn.Identity(), WidthReads(), with_lines=False)
+    run = ForwardEvents(nn.Identity(), WidthReads())
     given = run.take_input(0, x)
     with run:
         answer = getattr(given, question)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rbprune.graph.tracing.known_results import known_result, known_result_of_function
+from rbprune.graph.tracing.known_results import always_makes_anew, known_result, known_result_of_function
 
 LAYERS: list[tuple[nn.Module, tuple[int, ...]]] = [
     (nn.Conv2d(4, 6, 3), (2, 4, 9, 7)),
@@ -47,6 +47,7 @@ def test_shape_type_and_identity_are_those_of_torch(layer: nn.Module, shape: tup
     assert found is not None
     assert (found.shape, found.dtype, found.stride()) == (expected.shape, expected.dtype, expected.stride())
     assert (found is without_values) == (expected is x)
+    assert not (always_makes_anew(layer) and expected is x)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rbprune import trace
 from rbprune.errors import ModelError, UnprunableError
+from rbprune.graph.tracing.preserve_model import preserve_model, seed_all
 from tests.graph.hostile import same, snapshot
 from tests.graph.operations import conv
 from tests.networks import tiny_cnn
@@ -103,3 +104,25 @@ def test_a_model_that_writes_into_itself_is_as_it_was(make: Make, error: type[Ex
         with pytest.raises(error):
             trace(model, torch.zeros(2, 3, 5, 5))
     assert same(before, snapshot(model))
+
+
+def test_only_the_buffers_that_changed_are_written_and_all_are_what_they_were() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(4), nn.BatchNorm1d(2).double())
+    model[1].register_buffer("grid", torch.arange(6.0).view(2, 3).t())
+    model[1].running_mean.fill_(float("nan"))
+    before = {name: (buffer, buffer.clone()) for name, buffer in model.named_buffers()}
+    with preserve_model(model, training=True):
+        model[0](torch.randn(5, 3))  # writes statistics without a new version
+        model[1].grid.mul_(2)
+        model[2].num_batches_tracked.add_(3)
+    for name, buffer in model.named_buffers():
+        held, value = before[name]
+        assert buffer is held
+        assert torch.equal(buffer.nan_to_num(), value.nan_to_num()), name
+
+
+def test_seeds_are_not_left_for_a_device_that_wakes_up_later() -> None:
+    queued = len(torch.cuda._queued_calls)
+    with preserve_model(nn.Linear(2, 2), training=False):
+        seed_all()
+    assert len(torch.cuda._queued_calls) == queued

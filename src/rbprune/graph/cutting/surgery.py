@@ -53,12 +53,16 @@ def weights_of(model: nn.Module, modules: Mapping[str, nn.Module], layer: str) -
     return [tensor for tensor in found if tensor is not None]
 
 
-def stored_tensors(model: nn.Module, name: str, *, plain: bool = False) -> list[Tensor]:
-    """The tensors that a parameter or buffer consists of: itself, or its parts; none where it is computed.
+def stored_tensors(holder: nn.Module, leaf: str, *, plain: bool = False) -> list[Tensor]:
+    """The tensors that a parameter or buffer of a module consists of: itself, or its parts; none where it is computed.
 
     ``plain`` allows an attribute that is a tensor but neither parameter nor buffer.
     """
-    holder, leaf, value = find_tensor(model, name)
+    for table in (holder._parameters, holder._buffers):
+        stored = table.get(leaf)
+        if stored is not None:
+            return [stored]
+    value = find_tensor(holder, leaf)[2]
     if normed := weight_norm.find(holder, leaf):
         return [getattr(normed.holder, normed.g), getattr(normed.holder, normed.v)]
     own = leaf in holder._parameters or leaf in holder._buffers or (plain and leaf in vars(holder))

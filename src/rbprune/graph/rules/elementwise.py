@@ -196,9 +196,9 @@ def _moved(propagation: Propagation, node: fx.Node, x: Tensor, dims: Any) -> Any
 def freeze_partners(propagation: Propagation, node: fx.Node, x: Tensor, y: Tensor) -> bool:
     """Freeze channels that meet something frozen, with a reason of their own; whether there were any."""
     x, y = compact(*torch.broadcast_tensors(x, y))
-    met = (x == FROZEN) | (y == FROZEN)
-    if not bool(met.any()):
+    if x.numpy().all() and y.numpy().all():  # the frozen identity is 0
         return False
+    met = (x == FROZEN) | (y == FROZEN)
     reason = propagation.reason(node, "with channels that cannot be removed", Kind.MEETS_FIXED)
     propagation.ids.freeze(torch.maximum(x, y)[met], reason)
     return True

@@ -53,13 +53,28 @@ class _Told:
         self.path, self.module = path, module
         self.is_leaf = is_layer(propagation, module)
         self.known = known_result(module) if self.is_leaf else None
+        self._told: dict[str, Any] = {}
+        """The attributes of the module with which it tells."""
 
-    def forward_in(self, run: ForwardEvents) -> Callable[..., Any]:
-        """The forward of the module, which tells a run that it is called."""
+    def tell(self, run: ForwardEvents) -> None:
+        """From now on, let the module tell a run when it is called, and when somebody reads its widths."""
+        self._run = run
+        attributes = vars(self.module)
+        if self._told:  # the same again, but for the mode
+            self._told["training"] = attributes["training"]
+            attributes.clear()
+            attributes.update(self._told)
+            return
+        if self.path:
+            attributes["forward"] = self._telling_forward()
+        run.width_reads.watch(self.module)
+        self._told = dict(attributes)
+
+    def _telling_forward(self) -> Callable[..., Any]:
         path, module, known, forward = self.path, self.module, self.known, self.module.forward
         if self.is_leaf:
-            return lambda *args, **kwargs: run.call_leaf(path, module, forward, known, args, kwargs)
-        return lambda *args, **kwargs: run.call_followed(path, module, forward, args, kwargs)
+            return lambda *args, **kwargs: self._run.call_leaf(path, module, forward, known, args, kwargs)
+        return lambda *args, **kwargs: self._run.call_followed(path, module, forward, args, kwargs)
 
 
 def direct_trace(propagation: Propagation, inputs: Arguments, width_reads: WidthReads) -> fx.Graph | None:
@@ -71,14 +86,14 @@ def direct_trace(propagation: Propagation, inputs: Arguments, width_reads: Width
     if not _can_be_told(propagation.modules.values()):
         return None
     try:
-        modules = [_Told(path, module, propagation) for path, module in model.named_modules() if path]
+        modules = [_Told(path, module, propagation) for path, module in model.named_modules()]
         with preserve_model(model, training=False) as put_back:
-            runs = [_run(model, modules, inputs, width_reads, with_lines=True)]
+            first = _run(model, modules, inputs, ForwardEvents(model, width_reads))
             put_back(True)
-            runs.append(_run(model, modules, inputs, width_reads, with_lines=False))
+            second = _run(model, modules, inputs, ForwardEvents(model, width_reads, first.events))
     except Exception:  # of the forward, or a NotFollowedError: whose fault it is, the longer way finds out
         return None
-    return _graph(propagation, runs[0]) if runs[0].does_the_same(runs[1]) else None
+    return _graph(propagation, first) if first.does_the_same(second) else None
 
 
 def _can_be_told(modules: Iterable[nn.Module]) -> bool:
@@ -98,15 +113,10 @@ def _is_special(module: nn.Module) -> bool:
     return compiled or type(module).__module__.startswith("torch._dynamo")
 
 
-def _run(
-    model: nn.Module, modules: list[_Told], inputs: Arguments, width_reads: WidthReads, *, with_lines: bool
-) -> _Run:
+def _run(model: nn.Module, modules: list[_Told], inputs: Arguments, run: ForwardEvents) -> _Run:
     """Run the forward in the mode that the model is in; whoever calls this puts the attributes of its modules back."""
-    run = ForwardEvents(model, width_reads, with_lines=with_lines)
     for told in modules:
-        vars(told.module)["forward"] = told.forward_in(run)
-        width_reads.watch(told.module)
-    width_reads.watch(model)
+        told.tell(run)
     flat, structure = tree_flatten((inputs.args, inputs.kwargs))
     flat = [run.take_input(i, value) if isinstance(value, Tensor) else value for i, value in enumerate(flat)]
     args, kwargs = tree_unflatten(flat, structure)

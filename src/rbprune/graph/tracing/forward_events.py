@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode, is_tensor_method_or_property
 
 from rbprune.errors import first_line
 from rbprune.graph.tracing.event import CalledModule, Event, Made
-from rbprune.graph.tracing.known_results import KnownResult, known_result_of_function
+from rbprune.graph.tracing.known_results import KnownResult, always_makes_anew, known_result_of_function
 from rbprune.graph.tracing.module_widths import WidthReads
 from rbprune.graph.tracing.source_line import current_source_line
 from rbprune.graph.tracing.stand_ins import on_meta, put_stand_ins
@@ -41,11 +41,15 @@ _OPERATORS = {"__getitem__": operator.getitem, "__setitem__": operator.setitem, 
 
 
 class ForwardEvents(TorchFunctionMode):
-    """While it is entered, notes what the forward of a model does, in order; ``with_lines`` says also from where."""
+    """While it is entered, notes what the forward of a model does, in order.
 
-    def __init__(self, model: nn.Module, width_reads: WidthReads, *, with_lines: bool) -> None:
+    ``before`` are the events of an earlier run, to be compared with these: what is done again as it was done there need
+    not be found out again, nor from which line of source it comes.
+    """
+
+    def __init__(self, model: nn.Module, width_reads: WidthReads, before: list[Event] | None = None) -> None:
         super().__init__()
-        self.model, self.width_reads, self.with_lines = model, width_reads, with_lines
+        self.model, self.width_reads, self.before = model, width_reads, before
         self.events: list[Event] = []
         self.calls: list[CalledModule] = []
         self.refused: str | None = None
@@ -106,8 +110,27 @@ class ForwardEvents(TorchFunctionMode):
             return forward(*args, **kwargs)
         if self._leaf is not None:
             return _note_layer(self._leaf, module, args, forward(*args, **kwargs))
+        repeated = self._repeated(path, args) if self.before and known is not None and not kwargs else None
+        if repeated is not None and always_makes_anew(module):
+            return self._note_again(repeated)
         with torch._C.DisableTorchFunction():  # what happens inside is no event
             return self._note_leaf(path, module, forward, known, args, kwargs)
+
+    def _repeated(self, path: str, args: Any) -> Event | None:
+        """The event of the run before that is this call of a layer with a single tensor, where there is one."""
+        number = len(self.events)
+        event = self.before[number] if self.before is not None and number < len(self.before) else None
+        if event is None or event.target is not path or len(args) != 1:
+            return None
+        given = self._makers.get(id(args[0]))
+        is_same = type(given) is Made and event.args == (given,) and event.modules == (*self._path, path)
+        return event if is_same and type(event.result) is Tensor else None
+
+    def _note_again(self, event: Event) -> Any:
+        """Note the call of a layer that returns what it returned before."""
+        made = self._note(event, event.result)
+        self.calls.append(CalledModule(event.target, event.args[0], made))
+        return event.result
 
     def _note_leaf(
         self, path: str, module: nn.Module, forward: Forward, known: KnownResult | None, args: Any, kwargs: Any
@@ -116,7 +139,7 @@ class ForwardEvents(TorchFunctionMode):
         source = event.args[0] if len(args) == 1 and not kwargs and type(event.args[0]) is Made else None
         if source is None and not _has_made((event.args, event.kwargs)):
             raise self._refuse(f"{path} is given no tensor")
-        event.line = current_source_line() if self.with_lines else None
+        event.line = current_source_line() if self.before is None else None
         result = known(args[0]) if known is not None and source is not None else None
         if result is None:
             result = self._run_leaf(event, module, forward, args, kwargs)
@@ -145,7 +168,7 @@ class ForwardEvents(TorchFunctionMode):
         event = self._event(func, name, args, kwargs)
         if not _has_made((event.args, event.kwargs)):
             return func(*args, **kwargs)  # what it makes is known to nobody
-        event.line = current_source_line() if self.with_lines else None
+        event.line = current_source_line() if self.before is None else None
         if self._attributes:
             args, kwargs = self._with_values_hidden((args, kwargs))
         result = known_result_of_function(name, args, kwargs)

@@ -47,10 +47,12 @@ def find_hooked_modules(model: nn.Module) -> dict[str, HookedModule]:
     """
     found = {}
     for name, module in model.named_modules():
+        if not name or not (module._forward_pre_hooks or module._forward_hooks):
+            continue
         pre = [(hook, key in module._forward_pre_hooks_with_kwargs) for key, hook in module._forward_pre_hooks.items()]
         pre = [(hook, kwargs) for hook, kwargs in pre if not isinstance(hook, WeightNorm)]
         post = hooks_on_output(module)
-        if name and (pre or post):
+        if pre or post:
             found[name] = HookedModule(module, pre, post)
     return found
 

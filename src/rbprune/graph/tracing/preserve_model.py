@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -39,10 +40,10 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[Callable[[bo
     with _RANDOM_STATES:
         modules = list(model.modules())
         attributes = [_Attributes(vars(module)) for module in modules]
-        tensors = [(t, t._version, t.detach().clone()) for t in _loose_tensors(modules, attributes)]
+        values = _Values(_loose_tensors(modules, attributes))
         parameters = {id(p): p for module in modules for p in module._parameters.values() if p is not None}
         flags = [(p, p.requires_grad) for p in parameters.values() if p.is_leaf]
-        devices = sorted({p.device.index for p, _ in flags if p.device.type == "cuda"})
+        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
         state, numbers = random.getstate(), np.random.get_state()
         scripted = [(m, m.training) for m in modules if isinstance(m, torch.jit.ScriptModule)]
 
@@ -67,10 +68,7 @@ def preserve_model(model: nn.Module, *, training: bool) -> Iterator[Callable[[bo
                 module.training = mode  # it does not lie among the attributes of a scripted module
             for parameter, flag in flags:
                 parameter.requires_grad = flag
-            for tensor, version, value in tensors:
-                # batch normalisation writes its statistics without a new version
-                if tensor._version != version or not (tensor.is_meta or torch.equal(tensor, value)):
-                    tensor.detach().copy_(value)
+            values.put_back()
 
 
 class _Attributes:
@@ -81,10 +79,8 @@ class _Attributes:
         self.filled: list[tuple[Any, Any]] = []
         self.empty: list[Any] = []
         self.tensors: dict[str, Tensor] = {}
-        for name, value in self.before.items():
-            if type(value) in _PLAIN:
-                continue
-            if isinstance(value, dict | list | set):
+        for name, value in [each for each in self.before.items() if type(each[1]) not in _PLAIN]:
+            if isinstance(value, _CONTAINERS):
                 if value:
                     self.filled.append((value, value.copy()))
                 else:
@@ -108,19 +104,47 @@ class _Attributes:
         self.now.update(self.before)
         for container, content in self.filled:
             _refill(container, content)
-        for container in self.empty:
-            if container:
-                container.clear()
+        for container in filter(None, self.empty):
+            container.clear()
+
+
+class _Values:
+    """What tensors hold. Those of one kind are saved and compared together, since there are many small ones."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        kinds: dict[Any, list[Tensor]] = defaultdict(list)
+        for tensor in tensors:
+            alone = tensor.is_meta or tensor.layout is not torch.strided or tensor.is_quantized
+            kinds[id(tensor) if alone else (tensor.dtype, tensor.device)].append(tensor)
+        self.saved = [(held, [tensor._version for tensor in held], self._all(held)) for held in kinds.values()]
+
+    def put_back(self) -> None:
+        """Let the tensors hold what they held, where they do not: batch normalisation writes its statistics without a
+        new version."""
+        for held, versions, values in self.saved:
+            is_same = [tensor._version for tensor in held] == versions
+            if is_same and (held[0].is_meta or torch.equal(self._all(held), values)):
+                continue
+            parts = [values] if len(held) == 1 else values.split([tensor.numel() for tensor in held])
+            for tensor, part in zip(held, parts, strict=True):
+                tensor.detach().copy_(part.view_as(tensor))
+
+    @staticmethod
+    def _all(held: list[Tensor]) -> Tensor:
+        return held[0].detach().clone() if len(held) == 1 else torch.cat([tensor.detach().flatten() for tensor in held])
 
 
 _PLAIN = {bool, int, float, str, tuple, type(None)}
+_CONTAINERS = (dict, list, set)
 
 
 def seed_all() -> None:
     """Let everything that throws dice throw the same ones each time; for use inside of ``preserve_model``."""
     random.seed(0)
     np.random.seed(0)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_initialized():  # else torch would keep this seed in mind for when it is
+        torch.cuda.manual_seed_all(0)
 
 
 def _refill(container: Any, content: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from rbprune.graph.cutting.surgery import find_tensor, makers_of_computed, stored_tensors
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
@@ -10,16 +12,17 @@ from rbprune.graph.sites import Axis
 
 def freeze_shared_tensors(propagation: Propagation) -> None:
     """Freeze axes along tensors that are shared, computed, used twice, or used by something without a rule."""
-    model = propagation.modules[""]
     uncuttable = {**propagation.uncuttable, **_shared(propagation)}
     seen: dict[tuple[int, int], Axis] = {}
     for axis in propagation.axes.values():
         for name, dim in axis.tensors:
-            tensors = stored_tensors(model, name, plain=name == axis.owner)
-            if not tensors and find_tensor(model, name)[2] is None:
+            path, _, leaf = name.rpartition(".")
+            holder = propagation.modules[path]
+            tensors = stored_tensors(holder, leaf, plain=name == axis.owner)
+            if not tensors and find_tensor(holder, leaf)[2] is None:
                 continue
             if not tensors:
-                text = f"{name!r} is computed by {makers_of_computed(model, name)}"
+                text = f"{name!r} is computed by {makers_of_computed(holder, leaf)}"
                 propagation.ids.freeze(axis.ids, Reason(Kind.COMPUTED, text))
             for tensor in tensors:
                 if id(tensor) in uncuttable:
@@ -33,13 +36,13 @@ def freeze_shared_tensors(propagation: Propagation) -> None:
 
 def _shared(propagation: Propagation) -> dict[int, Reason]:
     """Parameters and buffers with two names: only the model's author can make them whole again."""
-    first: dict[int, tuple[int, str, str]] = {}
+    first: dict[int, tuple[nn.Module, str, str]] = {}
     found = {}
     for path, module in propagation.modules.items():
         for leaf, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is not None:
-                holder, key, name = first.setdefault(id(tensor), (id(module), leaf, f"{path}.{leaf}".lstrip(".")))
-                if (holder, key) != (id(module), leaf):
-                    other = f"{path}.{leaf}".lstrip(".")
+                holder, where, key = first.setdefault(id(tensor), (module, path, leaf))
+                if holder is not module or key != leaf:
+                    name, other = f"{where}.{key}".lstrip("."), f"{path}.{leaf}".lstrip(".")
                     found[id(tensor)] = Reason(Kind.SHARED, f"{name!r} is shared with {other!r}")
     return found

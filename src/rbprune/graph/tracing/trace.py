@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
@@ -31,9 +31,11 @@ from rbprune.graph.tracing.shapes import note_shapes
 from rbprune.graph.tracing.sharded import refuse_sharded
 from rbprune.graph.tracing.shared_tensors import freeze_shared_tensors
 from rbprune.graph.tracing.tracer import trace_forward
+from rbprune.utils.garbage import collector_paused
 from rbprune.utils.inputs import arguments
 
 
+@collector_paused()
 def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) -> ChannelGraph:
     """Find which channels of ``model`` belong together.
 
@@ -46,8 +48,8 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     >>> [(site.name, site.channels, site.consumers) for site in graph.sites]
     [('0', 3, ['2'])]
     """
-    _check_traceable(model, keep)
     propagation = Propagation(model, tuple(keep))
+    _check_traceable(model, propagation.modules, keep)
     hooked = find_hooked_modules(model)
     graphs, width_reads = _graphs(propagation, model, arguments(example_inputs))
     for graph in graphs:
@@ -62,12 +64,12 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     _mark_residual(sites, propagation, component, blocks[0])
     branches, staying = find_branches(propagation, graphs, blocks, hooked)
     branches = {branch.name: branch for branch in apart_from_sites(branches.values(), sites)}
-    frozen, axes = _why_frozen(propagation, sites), list(propagation.axes.values())
+    frozen, axes = _why_frozen(propagation, sites, component), list(propagation.axes.values())
     return ChannelGraph(model, sites, frozen, axes, applied, fixed, branches, staying, example_inputs)
 
 
-def _check_traceable(model: nn.Module, keep: Sequence[str]) -> None:
-    refuse_sharded(model)
+def _check_traceable(model: nn.Module, modules: Mapping[str, nn.Module], keep: Sequence[str]) -> None:
+    refuse_sharded(modules)
     names = ("_orig_mod", "module", "_forward_module")
     inside = next((name for name in names if name in model._modules and _is_wrapper(model)), None)
     if inside:
@@ -75,13 +77,12 @@ def _check_traceable(model: nn.Module, keep: Sequence[str]) -> None:
             f"a {type(model).__name__} is a wrapper around the model; prune its .{inside.replace('_forward_', '')} and "
             "wrap it again afterwards"
         )
-    modules = dict(model.named_modules(remove_duplicate=False))
     unknown = [name for name in keep if name not in modules]
     if unknown:
         hint = nearest(unknown[0], modules)
         raise ModelError(f"keep names {unknown[0]!r}, which is no module of this {type(model).__name__}{hint}")
     for path, module in modules.items():
-        lazy = [name for name, p in module._parameters.items() if isinstance(p, UninitializedParameter)]
+        lazy = [name for name, p in module._parameters.items() if type(p) is UninitializedParameter]
         if lazy:
             name = f"{path}.{lazy[0]}".lstrip(".")
             raise ModelError(f"{name!r} has no shape yet; run the model once before tracing it")
@@ -157,16 +158,17 @@ def _propagate(propagation: Propagation, graph: fx.Graph) -> None:
             env[node] = propagation.refuse(node, (args, kwargs), "is called in a way without a rule", Kind.NO_RULE)
 
 
-def _why_frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason]:
+def _why_frozen(propagation: Propagation, sites: list[Site], component: Tensor) -> dict[str, Reason]:
     """The layers of which outputs stay, some or all, each with the first reason for that."""
-    reasons = propagation.ids.reasons()
-    bonds: dict[int, Reason] | None = None
+    reasons, bonds = propagation.ids.reasons(), None
+    held = component == FROZEN
     covered = {part.owner for site in sites for part in site.parts if part.role in ("out", "along")}
     frozen = {}
     for (owner, role), axis in propagation.axes.items():
         if role == "out" or (role == "along" and isinstance(propagation.modules.get(owner), _ConvNd)):
-            reason = next((reasons[i] for i in axis.ids.tolist() if i in reasons), None)
-            if reason is None and bool((axis.ids == FROZEN).any()):
+            staying = axis.ids[held[axis.ids]].tolist()
+            reason = next((reasons[i] for i in staying if i in reasons), None)
+            if reason is None and FROZEN in staying:
                 reason = Reason(Kind.MEETS_FIXED, "it carries channels that cannot be removed")
             if reason is None and owner not in covered and len(axis.ids) == 1:
                 reason = Reason(Kind.SINGLE, "it has one channel, and at least one must stay")
@@ -176,11 +178,12 @@ def _why_frozen(propagation: Propagation, sites: list[Site]) -> dict[str, Reason
             if reason is not None:
                 frozen[owner] = reason
     for name, module in propagation.modules.items():
-        if isinstance(module, _ConvNd | nn.Linear) and not {(name, "out"), (name, "along")} & propagation.axes.keys():
+        if isinstance(module, _WEIGHTED) and not {(name, "out"), (name, "along")} & propagation.axes.keys():
             frozen[name] = propagation.uncuttable.get(id(module._parameters.get("weight")), _NOT_SEEN)
     return frozen
 
 
+_WEIGHTED = (_ConvNd, nn.Linear)
 _NOT_SEEN = Reason(
     Kind.NOT_SEEN, "the graph does not see it: it is not called, or only inside an operation without a rule"
 )
