@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from torch import nn
@@ -45,6 +44,7 @@ _of_timm: dict[str, LayerKind] = {}
 _of_torchvision: dict[str, LayerKind] = {}
 _of_user: dict[type, LayerKind] = {}
 _torch_kinds: dict[type, LayerKind | None] = {}
+_nearest_of_torch: dict[type, type | None] = {}
 """What ``torch_kind`` has found, which hangs on the class of a module alone."""
 _widths_of_type: dict[type, Mapping[str, tuple[Role, ...]]] = {}
 """What ``widths_of`` has found, which hangs on the class of a module alone."""
@@ -106,13 +106,10 @@ def torch_kind(module: nn.Module) -> LayerKind | None:
 
 def library_forward(kind: type[nn.Module]) -> Any:
     """The forward of the nearest class that torch itself defines: a subclass with its own is unknown to us."""
-    return getattr(_nearest_of_torch(kind), "forward", None)
-
-
-@cache
-def _nearest_of_torch(kind: type[nn.Module]) -> type | None:
-    bases = [base for base in kind.__mro__ if base.__module__ != _PARAMETRIZED]
-    return next((base for base in bases if base.__module__.startswith("torch.")), None)
+    if kind not in _nearest_of_torch:
+        bases = [base for base in kind.__mro__ if base.__module__ != _PARAMETRIZED]
+        _nearest_of_torch[kind] = next((base for base in bases if base.__module__.startswith("torch.")), None)
+    return getattr(_nearest_of_torch[kind], "forward", None)
 
 
 def computes_as_torch(module: nn.Module) -> bool:

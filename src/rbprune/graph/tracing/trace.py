@@ -68,6 +68,9 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     return ChannelGraph(model, sites, frozen, axes, applied, fixed, branches, staying, example_inputs)
 
 
+_WITHOUT_SHAPE: tuple[type, ...] = (UninitializedParameter,)
+
+
 def _check_traceable(model: nn.Module, modules: Mapping[str, nn.Module], keep: Sequence[str]) -> None:
     refuse_sharded(modules)
     names = ("_orig_mod", "module", "_forward_module")
@@ -82,7 +85,7 @@ def _check_traceable(model: nn.Module, modules: Mapping[str, nn.Module], keep: S
         hint = nearest(unknown[0], modules)
         raise ModelError(f"keep names {unknown[0]!r}, which is no module of this {type(model).__name__}{hint}")
     for path, module in modules.items():
-        lazy = [name for name, p in module._parameters.items() if type(p) is UninitializedParameter]
+        lazy = [name for name, p in module._parameters.items() if type(p) in _WITHOUT_SHAPE]
         if lazy:
             name = f"{path}.{lazy[0]}".lstrip(".")
             raise ModelError(f"{name!r} has no shape yet; run the model once before tracing it")
