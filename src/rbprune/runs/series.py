@@ -20,15 +20,21 @@ from rbprune.utils.files import write_atomic
 
 
 def run_once(
-    out: Path, settings: Callable[[], Settings], *, title: str, console: Console, command: list[str]
+    out: Path,
+    settings: Callable[[], Settings],
+    *,
+    title: str,
+    console: Console,
+    command: list[str],
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Return the summary of the run in ``out``: at once if it is finished, else after what is left of it.
 
-    ``settings`` is asked only for a run that has not been started yet.
+    ``settings`` is asked only for a run that has not been started yet; ``trust`` is for one that was: see ``resume``.
     """
     run = RunFolder(out)
     if run.is_run:
-        return resume(out, console=console, command=command)
+        return resume(out, console=console, command=command, trust=trust)
     for left in [each for each in out.glob(".*.tmp") if _half_written(each)]:
         left.unlink()  # of a process that was killed before this became a run
     chosen = settings()
