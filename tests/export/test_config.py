@@ -31,7 +31,8 @@ def test_what_is_null_or_added_is_let_be(tmp_path: Path) -> None:
     [
         ("[" * 100_000, "is no JSON"),
         (" " * (1 << 20) + "{}", "has 1,048,578 bytes, where at most 1,048,576 make sense"),
-        ([1], "was not written by rbprune"),
+        ([1], "holds no table .* but a list"),
+        ({"model": "lenet5"}, "was not written by rbprune"),
         ({**GOOD, "model": ""}, "model = ''"),
         ({**GOOD, "model": 3}, "model = 3"),
         ({**GOOD, "classes": -1}, "classes = -1"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from rbprune.errors import ConfigError
 from rbprune.settings.sections import Classes, InputShape
-from rbprune.utils.plain_file import read_plain
+from rbprune.utils.plain_file import read_table
 from rbprune.utils.section import Section
 
 CONFIG = "config.json"
@@ -43,11 +42,8 @@ def read_config(file: Path) -> ExportedConfig:
             f"{file.parent} is neither a run (it has no config.toml) nor an exported folder (it has no {CONFIG}); "
             "give a folder that 'rbprune prune' or 'rbprune export' wrote"
         )
-    try:
-        found = json.loads(read_plain(file, ConfigError, most=_LONGEST).decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is no JSON: {error}; export anew") from error
-    if not (isinstance(found, dict) and found.get("library_name") == "rbprune"):
+    found = read_table(file, ConfigError, most=_LONGEST)
+    if found.get("library_name") != "rbprune":
         raise ConfigError(f"{file} was not written by rbprune; give a folder that 'rbprune export' wrote")
     try:
         return ExportedConfig(**{key: value for key, value in found.items() if value is not None})

@@ -17,6 +17,7 @@ from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import PruneSettings, Settings
 from rbprune.utils.files import write_atomic
+from rbprune.utils.plain_file import read_table
 
 
 def run_once(
@@ -42,14 +43,15 @@ def run_once(
     return start(chosen, out, console=console, command=command)
 
 
-def claim(folder: Path, request: Mapping[str, Any], kind: str) -> None:
+def claim(folder: Path, request: Mapping[str, Any], kind: str, earlier: Mapping[str, Any] | None = None) -> None:
     """Write what is asked for into the folder of a series, or refuse a folder that was made for something else.
 
-    ``kind`` is the word for the series, such as ``frontier``. What a kill left half written is no obstacle.
+    ``kind`` is the word for the series, such as ``frontier``; ``earlier`` holds what was asked for without being said
+    when there was no choice yet. What a kill left half written is no obstacle.
     """
     path, fixed = folder / "request.json", json.loads(json.dumps(request))
     if path.is_file():
-        before = json.loads(path.read_text())
+        before = {**(earlier or {}), **read_table(path, ConfigError)}
         changed = [key for key in fixed if before.get(key) != fixed[key]]
         if changed:
             raise ConfigError(
