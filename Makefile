@@ -36,7 +36,7 @@ test: setup ## lint, format check, types, tests (all that CI runs)
 slow: setup ## the tests that take minutes or need real data
 	$(BIN)/pytest -m "slow and not torture"
 
-torture: setup ## kill 50 runs at random moments and 20 at named ones, damage files 2,000 times (half an hour)
+torture: setup ## kill runs 70 times, damage files 2,000 times, read 10,000 bad ones of each kind, make 10,000 steps (an hour)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m torture -s tests/torture
 
 bench: setup ## measure: training beside a plain loop, what noise costs, the channel graph

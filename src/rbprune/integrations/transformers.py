@@ -20,6 +20,8 @@ from rbprune.methods.ending import STAGE_STEPS
 from rbprune.pruner import Loss
 from rbprune.utils.extras import import_extra
 from rbprune.utils.files import write_atomic
+from rbprune.utils.names import shown
+from rbprune.utils.plain_file import read_table
 
 TrainerCallback: Any = import_extra("transformers", extra="transformers").TrainerCallback
 TrainingArguments: TypeAlias = Any
@@ -96,11 +98,10 @@ class PruningTrainerCallback(HostedCallback, TrainerCallback):  # type: ignore[m
             raise CheckpointError(
                 f"{checkpoint} has no {STATE_FILE}: it was not written in a training with PruningTrainerCallback"
             )
-        try:
-            state = json.loads(file.read_text())
-            size = int(state["dataset_size"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{file} cannot be read: {error}; take another checkpoint") from error
+        state = read_table(file, CheckpointError)
+        size = state.get("dataset_size")
+        if type(size) is not int:
+            raise CheckpointError(f"{file} says dataset_size = {shown(size)}; take another checkpoint")
         self.stages = self._stages_in(model, size)
         restore_state(self.stages, state)
         self._prepared = model
