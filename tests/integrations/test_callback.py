@@ -33,7 +33,7 @@ class Callback(HostedCallback, Trainers):
 
 def callback(**settings: Any) -> Callback:
     inputs = torch.zeros(2, 1, 8, 8)
-    return Callback(inputs, loss_fn=None, dataset_size=None, steps=30, measure=1, settings=settings)
+    return Callback(inputs, None, None, 30, 1, settings)
 
 
 def test_before_training_there_is_nothing_and_the_message_says_what_begins_it() -> None:

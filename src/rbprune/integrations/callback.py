@@ -28,7 +28,6 @@ class HostedCallback:
     def __init__(
         self,
         example_inputs: Any,
-        *,
         loss_fn: Loss | None,
         dataset_size: int | None,
         steps: int,

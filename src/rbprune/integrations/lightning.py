@@ -63,14 +63,7 @@ class PruningCallback(HostedCallback, Callback):  # type: ignore[misc]
         unpack: Callable[[Any], tuple[Any, Any]] = refuse_unlike_pair,
         **settings: Any,
     ) -> None:
-        super().__init__(
-            example_inputs,
-            loss_fn=loss_fn,
-            dataset_size=dataset_size,
-            steps=steps,
-            measure=measure,
-            settings=settings,
-        )
+        super().__init__(example_inputs, loss_fn, dataset_size, steps, measure, settings)
         self.network, self.unpack = network, unpack
 
     # what Lightning calls

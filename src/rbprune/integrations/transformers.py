@@ -76,14 +76,7 @@ class PruningTrainerCallback(HostedCallback, TrainerCallback):  # type: ignore[m
         select: Callable[[Any], Any] = select_logits,
         **settings: Any,
     ) -> None:
-        super().__init__(
-            example_inputs,
-            loss_fn=loss_fn,
-            dataset_size=dataset_size,
-            steps=steps,
-            measure=measure,
-            settings=settings,
-        )
+        super().__init__(example_inputs, loss_fn, dataset_size, steps, measure, settings)
         self.labels, self.select = labels, select
         self._prepared: nn.Module | None = None
 
