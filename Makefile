@@ -36,7 +36,7 @@ test: setup ## lint, format check, types, tests (all that CI runs)
 slow: setup ## the tests that take minutes or need real data
 	$(BIN)/pytest -m "slow and not torture"
 
-torture: setup ## kill 50 runs at random moments and 20 at named ones, damage files 2,000 times, cut 200 networks (an hour)
+torture: setup ## kill 70 runs, damage 2,000 files, read 10,000 bad ones of each kind, cut 300 networks, make 10,000 steps (hours)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m torture -s tests/torture
 
 bench: setup ## measure: training beside a plain loop, what noise costs, the channel graph

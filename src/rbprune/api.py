@@ -161,8 +161,8 @@ def prune(
     test = val if test_loader is None else LoaderStream(test_loader, name="test_loader")
     data = RunData(train=lambda batch_size: train, val=val, test=test)
     listening = RunTrackers(named_trackers(settings, None), lent)
-    run = _search if searches(settings) else _run
-    result = run(settings, model, example_inputs, data, loss_fn, console, listening)
+    call = _Call(settings, model, example_inputs, data, loss_fn, console, listening)
+    result = call.search() if searches(settings) else call.run()
     if is_main():
         shown = console or Console(stderr=True)
         shown.print(cost_line(result.summary), markup=False, highlight=False, soft_wrap=True)
@@ -256,39 +256,38 @@ def _add(found: FrontierResult, result: Result, name: str, folder: Path | None) 
         write_frontier(found, folder, [])
 
 
-def _run(
-    settings: Settings,
-    model: nn.Module,
-    example_inputs: Any,
-    data: RunData,
-    loss_fn: Loss,
-    console: Console | None,
-    trackers: RunTrackers,
-) -> Result:
-    """One run on the model itself."""
-    runner = Runner(settings, model, example_inputs, data, loss_fn, console=console, trackers=trackers)
-    if settings.runtime.time:
-        dense = copy.deepcopy(model)
-        runner.timer = make_timer(lambda: dense, example_inputs)
-    summary = runner.run()
-    mistakes = (runner.state.mistakes_before, runner.state.mistakes)
-    return Result(model, runner.pruner.plan, summary, runner.journal.events, runner.settings, mistakes, example_inputs)
+@dataclass(frozen=True)
+class _Call:
+    """What one call of ``prune`` was given, checked and completed."""
 
+    settings: Settings
+    model: nn.Module
+    example_inputs: Any
+    data: RunData
+    loss_fn: Loss
+    console: Console | None
+    trackers: RunTrackers
 
-def _search(
-    settings: Settings,
-    model: nn.Module,
-    example_inputs: Any,
-    data: RunData,
-    loss_fn: Loss,
-    console: Console | None,
-    trackers: RunTrackers,
-) -> Result:
-    """As many runs as ``prune.max_error_rise`` takes, on copies of the model, which then becomes what they found."""
-    shown = console or Console(stderr=True)
-    found = prune_within_error(settings, model, example_inputs, data, loss_fn, shown)
-    group = TrackerGroup(trackers.own, trackers.lent, partial(warnings.warn, stacklevel=4))
-    for event in found.events if is_main() else ():
-        group.log(event)
-    group.close()
-    return Result(model, found.plan, found.summary, found.events, settings, found.mistakes, example_inputs)
+    def run(self) -> Result:
+        """One run on the model itself."""
+        model, inputs = self.model, self.example_inputs
+        runner = Runner(
+            self.settings, model, inputs, self.data, self.loss_fn, console=self.console, trackers=self.trackers
+        )
+        if self.settings.runtime.time:
+            dense = copy.deepcopy(model)
+            runner.timer = make_timer(lambda: dense, inputs)
+        summary = runner.run()
+        mistakes = (runner.state.mistakes_before, runner.state.mistakes)
+        return Result(model, runner.pruner.plan, summary, runner.journal.events, runner.settings, mistakes, inputs)
+
+    def search(self) -> Result:
+        """As many runs as ``prune.max_error_rise`` takes, on copies of the model, which becomes what they found."""
+        settings, model, inputs = self.settings, self.model, self.example_inputs
+        shown = self.console or Console(stderr=True)
+        found = prune_within_error(settings, model, inputs, self.data, self.loss_fn, shown)
+        group = TrackerGroup(self.trackers.own, self.trackers.lent, partial(warnings.warn, stacklevel=4))
+        for event in found.events if is_main() else ():
+            group.log(event)
+        group.close()
+        return Result(model, found.plan, found.summary, found.events, settings, found.mistakes, inputs)

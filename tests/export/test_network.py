@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rbprune.errors import ConfigError, ModelError
+from rbprune.errors import ConfigError, UntrustedCodeError
 from rbprune.export.bundle import Bundle
 from rbprune.export.network import open_network
 from rbprune.export.signature import Signature
@@ -51,10 +51,14 @@ def test_code_that_only_an_exported_folder_names_is_not_run(exported: Path) -> N
     trap.write_text("raise SystemExit('code was run')\n")
     config = json.loads((exported / "config.json").read_text())
     (exported / "config.json").write_text(json.dumps({**config, "data": {"name": f"{trap}:make"}}))
-    assert open_network(exported).data is None
+    with pytest.raises(UntrustedCodeError, match=r"data.name = .*trap.py:make.*name it yourself with --set data.name"):
+        open_network(exported).load_data()
+    assert open_network(exported, None, ["data.name=mnist-subset"]).load_data().classes == 10
     (exported / "config.json").write_text(json.dumps({**config, "model": f"{trap}:make"}))
-    with pytest.raises(ModelError, match="which is code; give it as MODEL if you trust it"):
+    with pytest.raises(UntrustedCodeError, match=r"model = .*trap.py:make.*if you trust it, give it as MODEL, or add"):
         open_network(exported)
+    with pytest.raises(SystemExit, match="code was run"):
+        open_network(exported, trust=True)
     assert open_network(exported, "lenet5").name == "lenet5"
 
 

@@ -55,4 +55,4 @@ def test_without_data_the_numbers_are_random_and_it_says_why(network: PrunedNetw
         samples.calibrate()
     with pytest.raises(DataError, match="no folder was given"):
         samples_of(gone, required=True)
-    assert samples_of(dataclasses.replace(network, data=None)).origin.endswith("which data it is of")
+    assert samples_of(dataclasses.replace(network, data=None)).origin.endswith("give it with --set data.name=NAME")

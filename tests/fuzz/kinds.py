@@ -22,14 +22,19 @@ from rbprune.data.mnist import read_idx, write_idx
 from rbprune.data.shard_index import load_index
 from rbprune.data.shards import index_part, open_shards
 from rbprune.errors import CorruptError
+from rbprune.export.config import CONFIG, read_config
 from rbprune.graph import Plan, apply_plan, trace
 from rbprune.models.weights import load_weights
 from rbprune.report.html import write_report
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.frontier import Frontier, read_frontier
+from rbprune.runs.point import PrunedPoint
 from rbprune.settings.recipe import load_recipe
+from rbprune.train.evaluate import Mistakes
 from tests.data.shard_files import jpeg, pairs, write_tar
 
 OLD_RUN = Path(__file__).parents[1] / "runs" / "old_run"
+ZOO = Path(__file__).parents[2] / "zoo"
 RECIPES = Path(__file__).parents[2] / "src" / "rbprune" / "settings" / "recipes"
 
 
@@ -157,6 +162,25 @@ def _images(folder: Path) -> list[bytes]:
     return [*found, out.getvalue()]
 
 
+def _exported(folder: Path) -> list[bytes]:
+    found = [path.read_bytes() for path in sorted(ZOO.glob("*/config.json"))]
+    assert found, ZOO
+    return found
+
+
+def _frontiers(folder: Path) -> list[bytes]:
+    points = [
+        PrunedPoint(name, {"macs": macs}, {"macs": 100 / macs}, "error", 9.0, 8.0, 1.5)
+        for name, macs in (("", 100.0), ("step-01-1.5x", 67.0), ("step-02-2x", 50.0))
+    ]
+    return [json.dumps(Frontier("macs", points).to_dict()).encode()]
+
+
+def _mistakes(folder: Path) -> list[bytes]:
+    both = {when: Mistakes(200, (1, 5, 199), 7).to_dict() for when in ("before", "after")}
+    return [json.dumps(both).encode()]
+
+
 KINDS: dict[str, Kind] = {
     "recipe": Kind(
         lambda folder: [path.read_bytes() for path in sorted(RECIPES.glob("*.toml"))],
@@ -181,6 +205,13 @@ KINDS: dict[str, Kind] = {
     "safetensors": Kind(
         lambda folder: [save(small_network().state_dict())],
         lambda folder, data: load_weights(small_network(), _put(folder / "a.safetensors", data)),
+    ),
+    "exported": Kind(_exported, lambda folder, data: read_config(_put(folder / CONFIG, data))),
+    "frontier": Kind(
+        _frontiers, lambda folder, data: read_frontier(_put(folder / "frontier.json", data).parent).to_dict()
+    ),
+    "mistakes": Kind(
+        _mistakes, lambda folder, data: RunFolder(_put(folder / "mistakes.json", data).parent).read_mistakes()
     ),
     "image": Kind(_images, lambda folder, data: decode(data, lambda: "an image")),
 }

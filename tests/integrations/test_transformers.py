@@ -184,6 +184,12 @@ def test_a_checkpoint_brings_its_cuts_and_goes_on(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has no rbprune.json"):
         again.prepare(fresh(), tmp_path)
 
+    (tmp_path / "damaged").mkdir()
+    for content, message in (("{", "rbprune.json is no JSON"), ('{"dataset_size": []}', r"says dataset_size = \[\]")):
+        (tmp_path / "damaged" / "rbprune.json").write_text(content)
+        with pytest.raises(CheckpointError, match=message):
+            again.prepare(fresh(), tmp_path / "damaged")
+
     second = fresh()
     again.prepare(second, place)
     goes_on = trainer(second, tmp_path, again, epochs=22)

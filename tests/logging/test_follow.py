@@ -6,6 +6,9 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
+from rbprune.errors import CheckpointError
 from rbprune.logging.events import EventLog, read_events
 from rbprune.logging.follow import EventFollower
 
@@ -94,3 +97,13 @@ def test_it_reads_what_the_log_of_a_run_writes(tmp_path: Path) -> None:
         log.write("epoch", epoch=number, text="a" * 1000)
         assert follower.look() == 1
     assert follower.events == log.events
+
+
+def test_a_log_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name, what in (("pipe", "a pipe"), ("endless", "a device")):
+        with pytest.raises(CheckpointError, match=f"{name}: is {what}"):
+            EventFollower(tmp_path / name).look()
+        with pytest.raises(CheckpointError, match=f"{name}: is {what}"):
+            read_events(tmp_path / name)

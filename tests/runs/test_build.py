@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rbprune
-from rbprune.errors import ConfigError
+from rbprune.errors import ConfigError, ModelError
 from rbprune.logging.events import read_events
 from rbprune.runs.build import (
     EVALUATION_BATCH,
@@ -81,6 +81,14 @@ def test_a_pruned_network_is_built_from_its_plan_and_a_run_goes_on_from_it(whole
 def test_a_plan_that_cannot_be_used_is_refused(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_model(load_recipe("demo", [*settings, "model.input_shape=[1, 28, 28]"]))
+
+
+def test_a_plan_of_something_else_is_refused_by_its_name(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(b"\xff\xfe no plan")
+    words = [f"model.plan={plan}", "model.weights=a.safetensors", "model.input_shape=[1,28,28]"]
+    with pytest.raises(ModelError, match=r"model.plan = '.*plan.json': this is not a pruning plan"):
+        build_model(load_recipe("demo", words))
 
 
 def test_the_latency_is_measured_at_the_end_where_it_is_asked_for(

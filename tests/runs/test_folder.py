@@ -176,6 +176,15 @@ def test_a_page_that_was_changed_is_told_and_the_rest_can_be_used(tmp_path: Path
     assert run.check_files() == [f"{run.report_file} is not what the run wrote: it was changed or damaged since"]
 
 
+def test_what_is_gone_of_a_network_is_told(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    run.report_file.unlink()
+    assert run.check_files() == []
+    run.events_file.unlink()
+    run.events_file.symlink_to("/dev/zero")
+    assert run.check_files() == [f"{run.events_file} is gone, or no file any more: the run wrote one; copy it anew"]
+
+
 @pytest.mark.parametrize("content", ["", "{", "[1]", "[" * 100_000])
 def test_a_summary_of_before_there_were_sums_is_told_to_be_damaged_too(tmp_path: Path, content: str) -> None:
     run = finished(tmp_path)

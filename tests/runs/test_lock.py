@@ -124,3 +124,20 @@ def test_a_group_that_torchrun_starts_anew_takes_over_from_another_machine(
         else:
             with pytest.raises(CheckpointError, match="works on"), locked(run):
                 pass
+
+
+def test_a_lock_that_leads_elsewhere_is_not_written_through(tmp_path: Path) -> None:
+    """A folder from elsewhere could bring one that leads to any file of the user's."""
+    (tmp_path / "mine").write_text("precious")
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.lock_file.symlink_to(tmp_path / "mine")
+    with pytest.raises(CheckpointError, match=r"run.lock is a link, .* rm .*run.lock"), locked(run):
+        pass
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_a_lock_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(RunFolder(tmp_path).lock_file)
+    with pytest.raises(CheckpointError, match="is a pipe"):
+        read_holder(RunFolder(tmp_path))

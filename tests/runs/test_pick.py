@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rbprune.errors import ConfigError
+from rbprune.errors import ConfigError, DamagedError
 from rbprune.runs.pick import copy_choice, pick
 
 ERRORS = (10.0, 9.0, 14.0, 10.5, 20.0)
@@ -82,3 +82,35 @@ def test_what_cannot_be_picked_by_is_refused(tmp_path: Path) -> None:
         pick(write(tmp_path / "a", (None, None)), 1)
     with pytest.raises(ConfigError, match="in points of the classification error"):
         pick(write(tmp_path / "b", (0.25, 0.5), metric="loss"), 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"points": []}, "does not say what each of its networks costs"),
+        ({"cost": "joules"}, "costs in 'joules'"),
+        ({"points": 3}, "points: Input should be a valid list"),
+        ({"points": [{"path": ".."}]}, r"points\.0\.costs: Field required"),
+        ({"path": "../../elsewhere"}, r"names '\.\./\.\./elsewhere', which is no folder in"),
+        ({"val_error": "low"}, r"points\.2\.val_error"),
+    ],
+)
+def test_a_frontier_from_elsewhere_is_read_as_a_strangers(
+    change: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "f") / "frontier.json"
+    found = json.loads(file.read_text())
+    (found if change.keys() & found.keys() else found["points"][2]).update(change)
+    file.write_text(json.dumps(found))
+    with pytest.raises(ConfigError, match=message):
+        pick(tmp_path / "f", 1.0)
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"after": 3}', '{"after": {"examples": 3, "wrong": [7], "order": 1}}', "[" * 10**5]
+)
+def test_mistakes_that_cannot_be_read_are_told(content: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "f")
+    (folder / "step-02" / "mistakes.json").write_text(content)
+    with pytest.raises(DamagedError, match="mistakes.json cannot be read: it is damaged"):
+        pick(folder, 1.0)

@@ -29,7 +29,7 @@ def test_ratios_and_epochs_are_of_the_dense_network() -> None:
     assert (half.ratios["params"], fifth.ratios["macs"]) == (2, 5)
     assert (half.dense_epochs, fifth.dense_epochs) == (4.0, 6.0), "four epochs of a half are two"
     assert half.worse_than(dense) is not None and fifth.worse_than(dense) is None
-    assert PrunedPoint.from_dict(half.to_dict(), half.mistakes) == half
+    assert PrunedPoint(**half.to_dict(), mistakes=half.mistakes) == half
     assert step_ratio(dense, half, MACS, 4) == 2
     assert step_ratio(dense, fifth, PARAMS, 4) == 1, "it is smaller already"
 

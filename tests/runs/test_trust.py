@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,14 @@ from rbprune.errors import UntrustedCodeError
 from rbprune.runs.finished import open_run
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.resume import resume
+from rbprune.runs.series import run_once
 from rbprune.runs.trust import named_code
+from rbprune.runs.within_error import go_on, launch
 from rbprune.settings.recipe import load_recipe
+from rbprune.train.runner import Runner
+from rbprune.utils.interrupt import Interrupted, Signals
 from tests.cli.command import run as command
-from tests.runs.quick import QUICK, quiet, stop_after
+from tests.runs.quick import BETWEEN_STEPS, QUICK, quiet, stop_after
 from tests.runs.test_pair import run_folder
 
 NET = """
@@ -24,6 +30,13 @@ from rbprune.models import build
 Path(r"{mark}").write_text("it ran")
 def net(classes=10):
     return build("lenet5", classes=classes)
+"""
+DATA = """
+from pathlib import Path
+from rbprune.data import load
+Path(r"{mark}").write_text("it ran")
+def data(path):
+    return load("mnist-subset", val=10, limit=20)
 """
 PLAIN = ("prune.method=l1", "prune.macs_ratio=1.5", "finetune.epochs=1", "finetune.distill=0", "pretrain.epochs=1")
 
@@ -50,11 +63,9 @@ def started(tmp_path: Path, net: str, mark: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path / "run"
 
 
-def forget(net: str) -> None:
-    """Let the next import run the file again."""
-    import sys
-
-    for name in [name for name in sys.modules if name.startswith("rbprune_user_net_")]:
+def forget(stem: str) -> None:
+    """Let the next import run the file of this name again."""
+    for name in [name for name in sys.modules if name.startswith(f"rbprune_user_{stem}_")]:
         del sys.modules[name]
 
 
@@ -75,7 +86,7 @@ def test_only_the_users_own_functions_are_code() -> None:
 
 
 def test_who_started_a_run_resumes_it_without_a_word(started: Path, net: str, mark: Path) -> None:
-    forget(net)
+    forget("net")
     assert resume(started, console=quiet())["macs_ratio"] > 1
     assert mark.read_text() == "it ran"
 
@@ -89,10 +100,10 @@ def test_a_folder_without_a_seal_needs_a_word(
     started: Path, net: str, mark: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     RunFolder(started).seal_file.unlink()
-    forget(net)
+    forget("net")
     refused(started, mark, r"names code that would be run.*model.name = .*net.py:net.*which is .*code/net.py.*--trust")
     assert command("resume", str(started)) == 1
-    assert "add --trust" in capsys.readouterr().err
+    assert f"go on with 'rbprune resume {started} --trust'" in capsys.readouterr().err
     assert command("resume", str(started), "--trust") == 0
     assert "running code that" in capsys.readouterr().err
     assert mark.read_text() == "it ran"
@@ -105,14 +116,14 @@ def test_a_folder_without_a_seal_needs_a_word(
 )
 def test_a_seal_cannot_be_made_up(started: Path, net: str, mark: Path, seal: str) -> None:
     RunFolder(started).seal_file.write_text(seal)
-    forget(net)
+    forget("net")
     refused(started, mark, "nothing shows that you started this run here")
 
 
 def test_another_users_seal_is_none(
     started: Path, net: str, mark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forget(net)
+    forget("net")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     refused(started, mark, "nothing shows")
 
@@ -128,7 +139,7 @@ def test_a_seal_is_for_one_function_on_one_path(started: Path, net: str, mark: P
     }[change]
     assert changed != text
     config.write_text(changed)
-    forget(net)
+    forget("net")
     refused(started, mark, "nothing shows")
 
 
@@ -166,6 +177,63 @@ def test_timing_a_folder_runs_its_code_only_on_a_word(
     assert command(*words, "--trust") == 0
     assert mark.exists()
     assert command("time", net, *words[1:]) == 0  # its user names it
+
+
+@pytest.mark.filterwarnings("ignore:.*has no list of checksums")
+def test_data_that_only_a_folder_names_is_made_on_a_word_alone(
+    tmp_path: Path, mark: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "make.py").write_text(DATA.format(mark=mark))
+    maker = f"{tmp_path}/make.py:data"
+    folder = str(run_folder(tmp_path / "downloaded", "lenet5", f"data.name={maker}"))
+    assert command("evaluate", folder) == 1
+    assert "data.name = " in (told := capsys.readouterr().err)
+    assert "nothing was run; read it, and if you trust it, name it yourself with --set data.name=" in told
+    hub = tmp_path / "hub"
+    assert command("export", folder, "--format", "safetensors", "--out", str(hub)) == 0
+    assert "on random numbers, because the data cannot be loaded" in capsys.readouterr().out
+    assert command("evaluate", str(hub)) == 1
+    assert not mark.exists()
+    for words in ((folder, "--trust"), (str(hub), "--trust"), (folder, "--set", f"data.name={maker}")):
+        assert command("evaluate", *words) == 0
+        mark.unlink()
+        forget("make")
+
+
+def test_each_run_of_a_series_is_trusted_by_itself(started: Path, net: str, mark: Path) -> None:
+    RunFolder(started).seal_file.unlink()
+    forget("net")
+    with pytest.raises(UntrustedCodeError, match=f"if you trust it, go on with 'rbprune resume {started} --trust'"):
+        run_once(started, lambda: load_recipe("demo"), title="", console=quiet(), command=[])
+    assert not mark.exists()
+
+
+def test_a_word_for_a_search_is_one_for_the_runs_that_it_consists_of(
+    tmp_path: Path, net: str, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*QUICK, "pretrain.epochs=1", "prune.method=uniform", "prune.max_error_rise=90", f"model.name={net}"]
+    plain = getattr(Runner, BETWEEN_STEPS)
+
+    def stop(self: Runner, signals: Signals) -> None:
+        signals.received = signal.SIGTERM
+        plain(self, signals)
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        patched.setattr(Runner, BETWEEN_STEPS, stop)
+        launch(load_recipe("demo", words), tmp_path / "run", console=quiet())
+    (seals := list((tmp_path / "run").rglob("seal.json"))).sort()
+    assert len(seals) == 2  # of the search, and of the dense network that it was training
+    for seal in seals:
+        seal.unlink()
+    mark.unlink()
+    forget("net")
+    with pytest.raises(UntrustedCodeError, match=r"names code that would be run"):
+        go_on(tmp_path / "run", console=quiet())
+    assert not mark.exists()
+    monkeypatch.setattr("rbprune.runs.within_error.search_within", lambda steps, *_: steps.dense())
+    monkeypatch.setattr("rbprune.runs.within_error.FolderSteps.finish", lambda self, found: found.to_dict())
+    assert go_on(tmp_path / "run", console=quiet(), trust=True)["path"]
+    assert all(seal.is_file() for seal in seals)
 
 
 def test_without_a_home_there_is_no_seal_and_the_run_goes_on(

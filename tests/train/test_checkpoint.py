@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -144,3 +145,15 @@ def test_an_optimizer_goes_on_with_the_same_bits(kind: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
     buffers = [(a, b) for a, b in zip(optimizer.state.values(), fresh.state.values(), strict=True)]
     assert all(a[k].stride() == b[k].stride() for a, b in buffers for k in a if a[k].dim())
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", None])
+def test_a_checkpoint_of_pipes_and_devices_is_passed_over(tmp_path: Path, target: str | None) -> None:
+    saved = [save_checkpoint(tmp_path, numbered(n)) for n in (1, 2)]
+    (saved[1] / "state.json").unlink()
+    if target is None:
+        os.mkfifo(saved[1] / "state.json")
+    else:
+        (saved[1] / "state.json").symlink_to(target)
+    _, path, passed = load_checkpoint(tmp_path)
+    assert path == saved[0] and "is a " in passed[0]

@@ -11,6 +11,7 @@ import pytest
 from rbprune.errors import RbpruneError, WriteError
 from rbprune.utils.files import atomic, is_dead_temporary, temporaries, write_atomic, write_errors
 from rbprune.utils.live_processes import mark
+from tests.utils.full_disk import full_disk
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -35,12 +36,13 @@ def test_what_the_dead_left_of_the_same_file_goes_with_the_next_write(tmp_path: 
 
 
 def test_a_full_disk_is_told_with_the_path_and_the_remedy(tmp_path: Path) -> None:
-    """The kernel's own device for it, under the temporary name."""
     path = write_atomic(tmp_path / "a", "old")
-    (tmp_path / f".a.{mark()}.tmp").symlink_to("/dev/full")
-    with pytest.raises(
-        WriteError, match=rf"^cannot write {path}: No space left on device; make room on the disk$"
-    ) as no:
+    with (
+        full_disk("a"),
+        pytest.raises(
+            WriteError, match=rf"^cannot write {path}: No space left on device; make room on the disk$"
+        ) as no,
+    ):
         write_atomic(path, "x" * 100_000)
     assert isinstance(no.value, RbpruneError) and isinstance(no.value, OSError)
     assert (no.value.errno, no.value.strerror) == (errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -56,3 +58,10 @@ def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
 def test_an_error_about_another_file_is_let_be(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="elsewhere"), write_errors(tmp_path / "a"):
         (tmp_path / "elsewhere").read_text()
+
+
+def test_a_link_under_the_temporary_name_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / f".a.json.{mark()}.tmp").symlink_to(tmp_path / "mine")
+    assert write_atomic(tmp_path / "a.json", "new").read_text() == "new"
+    assert (tmp_path / "mine").read_text() == "precious"

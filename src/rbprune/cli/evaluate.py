@@ -8,12 +8,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rbprune.cli.options import FAILED, Json, Set
+from rbprune.cli.options import FAILED, Json, Set, Trust
 from rbprune.export.claims import Evaluation, evaluate_network
 from rbprune.export.network import open_network
 
 
-def evaluate(folder: Path, model: str | None = None, *, set: Set = [], json: Json = False) -> None:  # noqa: B006
+def evaluate(
+    folder: Path,
+    model: str | None = None,
+    *,
+    set: Set = [],  # noqa: B006
+    trust: Trust = False,
+    json: Json = False,
+) -> None:
     """Count the error, MACs and parameters of a pruned network, and compare them with what its folder says.
 
     The error is that on the test data. The exit code is 3 where the folder says something else.
@@ -25,7 +32,7 @@ def evaluate(folder: Path, model: str | None = None, *, set: Set = [], json: Jso
     model
         The model, if the folder names none that can be built: package.module:factory or path/file.py:factory.
     """
-    found = evaluate_network(open_network(folder, model, set))
+    found = evaluate_network(open_network(folder, model, set, trust=trust))
     if json:
         print(dumps(found.as_dict(), indent=2))
     else:

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from rbprune.cli.options import Input, Json, Set, sizes
+from rbprune.cli.options import Input, Json, Set, Trust, sizes
 from rbprune.errors import ConfigError
 from rbprune.export.formats import Format
 from rbprune.export.network import open_network
@@ -31,6 +31,7 @@ def export(
     license: Annotated[str | None, Parameter(help="of the weights, for the card: apache-2.0, ...")] = None,
     set: Set = [],  # noqa: B006
     input: Input = None,
+    trust: Trust = False,
     json: Json = False,
 ) -> None:
     """Write a pruned network as ONNX, pt2, OpenVINO or safetensors, checked against PyTorch.
@@ -46,7 +47,7 @@ def export(
         The model, if the folder names none that can be built: package.module:factory or path/file.py:factory.
     """
     size = _batch(batch)
-    network = open_network(folder, model, set)
+    network = open_network(folder, model, set, trust=trust)
     network = network if license is None else replace(network, license=license)
     samples = samples_of(network, sizes(input), required=bool(set))
     exported = export_network(network, samples, out, format=format, int8=int8, batch=size)

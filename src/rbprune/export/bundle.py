@@ -12,7 +12,8 @@ from safetensors.torch import save
 
 from rbprune.errors import ConfigError
 from rbprune.export.card import model_card
-from rbprune.export.network import CONFIG, PrunedNetwork
+from rbprune.export.config import CONFIG, read_config
+from rbprune.export.network import PrunedNetwork
 from rbprune.export.signature import Signature
 from rbprune.runs.folder import RunFolder
 from rbprune.utils.checksums import sha256_file, sums_text
@@ -48,7 +49,7 @@ class Bundle:
             raise ConfigError(f"{folder} exists and is no exported folder; choose another --out")
         if files.weights_file.read_bytes() != self.weights:
             raise ConfigError(f"{folder} holds the export of another network; choose another --out")
-        return json.loads(config.read_text("utf-8"))
+        return read_config(config).model_dump()
 
     def complete(self, file: str, told: Mapping[str, Any], signature: Signature | None) -> None:
         """Write what belongs beside a file that has just got its name; the card comes last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,11 +12,13 @@ from rbprune import models
 from rbprune.errors import ConfigError
 from rbprune.export.network import PrunedNetwork
 from rbprune.graph import trace
-from rbprune.runs.build import EVALUATION_BATCH, load_settings_data
+from rbprune.runs.build import EVALUATION_BATCH
 from rbprune.settings.sections import RuntimeSettings
 from rbprune.train.engine import Engine
 from rbprune.train.evaluate import evaluate
 from rbprune.train.stream import SourceStream
+from rbprune.utils.names import shown
+from rbprune.utils.numbers import as_number
 
 SAME_ERROR = 0.05
 """Points: other processors round differently, and of 10,000 images a handful may tip over."""
@@ -59,17 +62,13 @@ def evaluate_network(network: PrunedNetwork) -> Evaluation:
 
     The error is that of the model in its own precision, as at the end of a run.
     """
-    if network.data is None:
-        raise ConfigError("the folder does not say which data it is of; give it with --set data.name=NAME")
-    source = load_settings_data(network.data)
+    source = network.load_data()
     test = SourceStream(source.test, EVALUATION_BATCH, train=False)
     score = evaluate(Engine(RuntimeSettings()), network.model, test, F.cross_entropy)
     if score.mistakes is None:
         raise ConfigError("only classifiers are evaluated here, and the targets of this data are no classes")
     x = models.example_input(network.name, network.model, network.input_shape or source.shape)
     dense, pruned = trace(models.build(network.name, classes=network.classes), x), trace(network.model, x)
-    fields = {"error": "error_after", "macs": "macs_after", "params": "params_after"}
-    known = {name: network.summary.get(field) for name, field in fields.items()}
     return Evaluation(
         error=score.value,
         examples=score.mistakes.examples,
@@ -77,5 +76,18 @@ def evaluate_network(network: PrunedNetwork) -> Evaluation:
         params=pruned.params(),
         macs_ratio=dense.macs() / pruned.macs(),
         params_ratio=dense.params() / pruned.params(),
-        claimed={name: value for name, value in known.items() if value is not None},
+        claimed=_claims(network.summary),
     )
+
+
+def _claims(summary: Mapping[str, Any]) -> dict[str, float]:
+    """What a folder says of its network, as far as it says something; a claim that is no number is refused."""
+    fields = {"error": "error_after", "macs": "macs_after", "params": "params_after"}
+    said = {name: summary[field] for name, field in fields.items() if summary.get(field) is not None}
+    found = {name: number for name, value in said.items() if (number := as_number(value)) is not None}
+    if wrong := [name for name in said if name not in found]:
+        raise ConfigError(
+            f"the folder says {fields[wrong[0]]} = {shown(said[wrong[0]])}, which is no number; take it out, or get "
+            "the folder anew"
+        )
+    return found

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,21 @@ from typing import Any
 from torch import nn
 
 from rbprune import models
-from rbprune.errors import ConfigError, ModelError
+from rbprune.data.source import Data
+from rbprune.errors import ConfigError, UntrustedCodeError
+from rbprune.export.config import CONFIG, read_config
 from rbprune.graph import Plan
 from rbprune.models.registry import is_users_code
+from rbprune.runs.build import load_settings_data
 from rbprune.runs.finished import load, open_run
 from rbprune.runs.folder import RunFolder
+from rbprune.runs.trust import ADD_TRUST, allow_code, check_code
 from rbprune.settings.recipe import merge, parse_override
 from rbprune.settings.sections import DataSettings
 from rbprune.utils.imports import is_spec
 
-CONFIG = "config.json"
-"""What an exported folder says of itself, under the name that the Hugging Face hub looks for."""
+NAME_DATA = f"name it yourself with --set data.name=path/file.py:factory, or {ADD_TRUST}"
+"""What lets a function make the data that only a folder names."""
 
 
 @dataclass(frozen=True)
@@ -39,64 +42,77 @@ class PrunedNetwork:
     data: DataSettings | None = None
     license: str | None = None
     """Of the weights, by its name on the Hugging Face hub, such as ``apache-2.0``; None where nobody chose one."""
+    untrusted: UntrustedCodeError | None = None
+    """Why the data is not loaded: a function makes it that nobody but the folder names."""
+
+    def load_data(self) -> Data:
+        """The data that the network was trained on."""
+        if self.untrusted is not None:
+            raise self.untrusted
+        if self.data is None:
+            raise ConfigError("the folder does not say which data it is of; give it with --set data.name=NAME")
+        return load_settings_data(self.data)
 
 
-def open_network(folder: Path, model_name: str | None = None, overrides: Iterable[str] = ()) -> PrunedNetwork:
-    """Open a finished run or an exported folder; ``overrides`` change the data, such as ``data.path=DIR``."""
+def open_network(
+    folder: Path, model_name: str | None = None, overrides: Iterable[str] = (), *, trust: bool = False
+) -> PrunedNetwork:
+    """Open a finished run or an exported folder; ``overrides`` change the data, such as ``data.path=DIR``.
+
+    Code that only the folder names may be a stranger's, and is run with ``trust`` alone.
+    """
     changes = _data_changes(overrides)
     if RunFolder(folder).is_run:
-        run = open_run(folder, model_name)
-        facts, data = run.settings.model, run.settings.data.model_dump(exclude_none=True)
-        shape = tuple(facts.input_shape) if facts.input_shape else None
-        return PrunedNetwork(
-            run.pruned,
-            run.plan,
-            run.model_name,
-            facts.classes,
-            shape,
-            run.summary or {},
-            DataSettings(**{**data, **changes}),
-        )
-    return _open_exported(folder, model_name, changes)
+        return _open_run(RunFolder(folder), model_name, changes, trust)
+    return _open_exported(folder, model_name, changes, trust)
 
 
-def _open_exported(folder: Path, model_name: str | None, changes: dict[str, Any]) -> PrunedNetwork:
-    """A folder that ``rbprune export`` wrote. Code that only the folder names is not run: it may be a stranger's."""
-    file = folder / CONFIG
-    config = _read_config(file)
-    name = model_name or str(config["model"])
+def _open_run(run: RunFolder, model_name: str | None, changes: dict[str, Any], trust: bool) -> PrunedNetwork:
+    found = open_run(run.path, model_name, trust=trust)
+    facts, data = found.settings.model, found.settings.data.model_dump(exclude_none=True)
+    named = "name" not in changes
+    return PrunedNetwork(
+        found.pruned,
+        found.plan,
+        found.model_name,
+        facts.classes,
+        tuple(facts.input_shape) if facts.input_shape else None,
+        found.summary or {},
+        DataSettings(**{**data, **changes}),
+        untrusted=_refusal(
+            check_code, run, found.settings, trust=trust, model=False, data=named, tracker=False, remedy=NAME_DATA
+        ),
+    )
+
+
+def _open_exported(folder: Path, model_name: str | None, changes: dict[str, Any], trust: bool) -> PrunedNetwork:
+    """A folder that ``rbprune export`` wrote; it has no seal, so that all code that it names is a stranger's."""
+    config = read_config(folder / CONFIG)
+    name, maker = model_name or config.model, str(config.data.get("name"))
     if model_name is None and is_users_code(name):
-        raise ModelError(f"{file} names the model {name!r}, which is code; give it as MODEL if you trust it")
-    dense = models.build(name, classes=config.get("classes"))
-    data = dict(config.get("data") or {})
-    if is_spec(str(data.get("name"))) and "name" not in changes:
-        data = {}  # code again
-    shape = config.get("input_shape")
+        allow_code(folder, {"model": name}, trust=trust, remedy=f"give it as MODEL, or {ADD_TRUST}")
+    code = {"data.name": maker} if is_spec(maker) and "name" not in changes else {}
+    dense = models.build(name, classes=config.classes)
     return PrunedNetwork(
         model=load(folder, copy.deepcopy(dense)),
         plan=Plan.from_json(RunFolder(folder).plan_file.read_text()),
         name=name,
-        classes=config.get("classes"),
-        input_shape=tuple(shape) if shape else None,
-        summary=config.get("summary") or {},
-        data=DataSettings(**{**data, **changes}) if data or "name" in changes else None,
-        license=config.get("license"),
+        classes=config.classes,
+        input_shape=tuple(config.input_shape) if config.input_shape else None,
+        summary=config.summary,
+        data=DataSettings(**{**config.data, **changes}) if config.data or "name" in changes else None,
+        license=config.license,
+        untrusted=_refusal(allow_code, folder, code, trust=trust, remedy=NAME_DATA) if code else None,
     )
 
 
-def _read_config(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise ConfigError(
-            f"{file.parent} is neither a run (it has no config.toml) nor an exported folder (it has no {CONFIG}); "
-            "give a folder that 'rbprune prune' or 'rbprune export' wrote"
-        )
+def _refusal(check: Callable[..., None], *what: Any, **how: Any) -> UntrustedCodeError | None:
+    """What a check of code has against it: without its data a network can still be written."""
     try:
-        config = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{file} is no JSON: {error}; export anew") from error
-    if not (isinstance(config, dict) and config.get("library_name") == "rbprune" and config.get("model")):
-        raise ConfigError(f"{file} was not written by rbprune; give a folder that 'rbprune export' wrote")
-    return config
+        check(*what, **how)
+    except UntrustedCodeError as error:
+        return error
+    return None
 
 
 def _data_changes(overrides: Iterable[str]) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from rbprune import models
-from rbprune.data.source import Data, Source
-from rbprune.errors import ConfigError, DataError, RbpruneError
+from rbprune.data.source import Source
+from rbprune.errors import ConfigError, RbpruneError
 from rbprune.export.network import PrunedNetwork
 from rbprune.export.quantise import CALIBRATION_BATCH, CALIBRATION_IMAGES
-from rbprune.runs.build import EVALUATION_BATCH, load_settings_data
+from rbprune.runs.build import EVALUATION_BATCH
 
 CHECKED_IMAGES = 32
 """Examples that a file is checked with."""
@@ -46,7 +46,7 @@ def samples_of(network: PrunedNetwork, shape: tuple[int, ...] | None = None, *, 
     """Validation images of the network's data (test images where none were held out); random numbers where the data
     cannot be loaded and is not ``required``."""
     try:
-        data = _load(network)
+        data = network.load_data()
     except (RbpruneError, OSError) as error:
         if required:
             raise
@@ -64,12 +64,6 @@ def samples_of(network: PrunedNetwork, shape: tuple[int, ...] | None = None, *, 
         held_out=lambda: _batches(source, torch.arange(len(source)), EVALUATION_BATCH),
         held_out_name=f"{name} data",
     )
-
-
-def _load(network: PrunedNetwork) -> Data:
-    if network.data is None:
-        raise DataError("the folder does not say which data it is of")
-    return load_settings_data(network.data)
 
 
 def _batches(source: Source, order: torch.Tensor, size: int) -> Iterator[tuple[Any, Any]]:

@@ -28,7 +28,8 @@ from pydantic import Field, ValidationError, model_validator
 from rbprune.errors import ConfigError
 from rbprune.graph.layer_shares import layers_of_branches
 from rbprune.utils.files import write_atomic
-from rbprune.utils.section import Section
+from rbprune.utils.plain_file import read_if_there
+from rbprune.utils.section import Section, first_mistake
 
 if TYPE_CHECKING:
     from rbprune.graph.channel_graph import ChannelGraph
@@ -164,17 +165,17 @@ class LatencyTable(Section):
     def load(cls, path: str | Path) -> LatencyTable:
         """Read it back, checked."""
         try:
-            return cls.model_validate_json(Path(path).read_bytes())
-        except FileNotFoundError as error:
+            found = read_if_there(path, ConfigError)
+            if found is None:
+                raise ConfigError(
+                    f"there is no table of latencies at {str(path)!r}: write it with `rbprune calibrate MODEL --out "
+                    f"{path}`"
+                )
+            return cls.model_validate_json(found)
+        except ValidationError as error:
             raise ConfigError(
-                f"there is no table of latencies at {str(path)!r}: write it with `rbprune calibrate MODEL --out {path}`"
-            ) from error
-        except (OSError, ValidationError) as error:
-            told = error.errors() if isinstance(error, ValidationError) else []
-            first = f"{'.'.join(map(str, told[0]['loc'])) or 'file'}: {told[0]['msg']}" if told else str(error)
-            raise ConfigError(
-                f"{str(path)!r} is no table of latencies that can be read ({first}); write it anew with `rbprune "
-                f"calibrate MODEL --out {path}`"
+                f"{str(path)!r} is no table of latencies that can be read ({first_mistake(error)}); write it anew "
+                f"with `rbprune calibrate MODEL --out {path}`"
             ) from error
 
     def check(self, graph: ChannelGraph, where: str = "the table of latencies") -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from rbprune.errors import CheckpointError, ConfigError
-from rbprune.graph import Plan
-from rbprune.integrations.host import count_examples_of, peek, refuse_compiled, refuse_unlike_pair
-from rbprune.integrations.stages import HostedStages
-from rbprune.integrations.state import restore_state, save_network, take_state
+from rbprune.integrations.callback import HostedCallback
+from rbprune.integrations.host import count_examples_of, peek, refuse_unlike_pair
+from rbprune.integrations.state import restore_state, take_state
 from rbprune.methods import StageResult
 from rbprune.methods.ending import STAGE_STEPS
 from rbprune.pruner import Loss
@@ -31,7 +28,7 @@ AVERAGING = ("StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging
 """Callbacks of Lightning's that hold a copy of the network, which a cut would leave behind."""
 
 
-class PruningCallback(Callback):  # type: ignore[misc]
+class PruningCallback(HostedCallback, Callback):  # type: ignore[misc]
     """Prunes a network of a LightningModule while ``Trainer.fit`` trains it.
 
     The stages come one after another from the first batch on: noise in every training step, the divergence in every
@@ -52,6 +49,8 @@ class PruningCallback(Callback):  # type: ignore[misc]
         settings: Settings of pruning by name, as ``rbprune.Pruner`` takes them: ``method``, ``price``, ``macs_ratio``.
     """
 
+    begins_with = "Trainer.fit"
+
     def __init__(
         self,
         example_inputs: Any,
@@ -64,40 +63,8 @@ class PruningCallback(Callback):  # type: ignore[misc]
         unpack: Callable[[Any], tuple[Any, Any]] = refuse_unlike_pair,
         **settings: Any,
     ) -> None:
-        super().__init__()
-        self.example_inputs, self.loss_fn, self.network, self.dataset_size = (
-            example_inputs,
-            loss_fn,
-            network,
-            dataset_size,
-        )
-        self.steps, self.measure, self.unpack, self.settings = steps, measure, unpack, settings
-        self.stages: HostedStages | None = None
-        """The stages, once training has begun."""
-
-    @property
-    def plan(self) -> Plan:
-        """What has been removed so far from the network as it was built."""
-        return self._begun().plan
-
-    @property
-    def results(self) -> list[StageResult]:
-        """What each stage came to."""
-        return self._begun().results
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all stages are over."""
-        return self._begun().is_done
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the pruned network for ``rbprune.load(folder, FreshNetwork())``."""
-        return save_network(self._begun(), folder)
-
-    def _begun(self) -> HostedStages:
-        if self.stages is None:
-            raise ConfigError("nothing has been pruned yet: PruningCallback begins with Trainer.fit")
-        return self.stages
+        super().__init__(example_inputs, loss_fn, dataset_size, steps, measure, settings)
+        self.network, self.unpack = network, unpack
 
     # what Lightning calls
 
@@ -123,21 +90,13 @@ class PruningCallback(Callback):  # type: ignore[misc]
         """Look at the dense network and begin the first stage."""
         optimizer = _only_optimizer(trainer)
         if self.stages is None:
-            self.stages = self._host(pl_module, self.dataset_size or _dataset_size(trainer))
+            network = _find_network(pl_module, self.network)
+            self.stages = self._host(network, self.dataset_size or _dataset_size(trainer))
         if self.loss_fn is not None:
             batches = peek(_train_loader(trainer), self.measure)
             self.stages.measure(self.unpack(trainer.strategy.batch_to_device(batch)) for batch in batches)
         self._report(trainer, self.stages.begin(optimizer))
-        left, most = (
-            int(trainer.estimated_stepping_batches),
-            (len(self.stages.pruner) - self.stages.number) * self.steps,
-        )
-        if left < most:
-            warnings.warn(
-                f"the stages may take {most} training steps, and Trainer makes {left}: the last ones may not be "
-                "reached; raise max_epochs, or lower steps",
-                stacklevel=2,
-            )
+        self._tell_if_short(int(trainer.estimated_stepping_batches), "raise max_epochs")
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Note the targets of the batch."""
@@ -179,20 +138,8 @@ class PruningCallback(Callback):  # type: ignore[misc]
                 "the checkpoint was written without PruningCallback, or before training began, so it does not tell "
                 "what was cut; load its weights yourself and begin Trainer.fit without ckpt_path"
             )
-        self.stages = self._host(pl_module, found["dataset_size"])
+        self.stages = self._host(_find_network(pl_module, self.network), found["dataset_size"])
         restore_state(self.stages, found)
-
-    def _host(self, pl_module: LightningModule, dataset_size: int) -> HostedStages:
-        network = _find_network(pl_module, self.network)
-        refuse_compiled(network)
-        return HostedStages(
-            network,
-            self.example_inputs,
-            dataset_size=dataset_size,
-            loss_fn=self.loss_fn,
-            steps=self.steps,
-            **self.settings,
-        )
 
     def _report(self, trainer: Trainer, results: list[StageResult]) -> None:
         """Tell the loggers of the trainer what stages came to."""

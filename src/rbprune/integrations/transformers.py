@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from rbprune.errors import CheckpointError, ConfigError, DataError
-from rbprune.graph import Plan
-from rbprune.integrations.host import count_examples_of, peek, refuse_compiled
+from rbprune.integrations.callback import HostedCallback
+from rbprune.integrations.host import count_examples_of, peek
 from rbprune.integrations.stages import HostedStages
-from rbprune.integrations.state import restore_state, save_network, take_state
-from rbprune.methods import StageResult
+from rbprune.integrations.state import restore_state, take_state
 from rbprune.methods.ending import STAGE_STEPS
 from rbprune.pruner import Loss
 from rbprune.utils.extras import import_extra
 from rbprune.utils.files import write_atomic
+from rbprune.utils.names import shown
+from rbprune.utils.plain_file import read_table
 
 TrainerCallback: Any = import_extra("transformers", extra="transformers").TrainerCallback
 TrainingArguments: TypeAlias = Any
@@ -42,7 +43,7 @@ def select_logits(outputs: Any) -> Any:
         raise ConfigError(f"the model returns no logits, but {known}; say what the loss takes: select=...") from error
 
 
-class PruningTrainerCallback(TrainerCallback):  # type: ignore[misc]
+class PruningTrainerCallback(HostedCallback, TrainerCallback):  # type: ignore[misc]
     """Prunes the model of a Hugging Face ``Trainer`` while it trains; Trainer and model stay as they are.
 
     The stages come one after another from the first step on: noise in every training step, the divergence in every
@@ -61,6 +62,8 @@ class PruningTrainerCallback(TrainerCallback):  # type: ignore[misc]
         settings: Settings of pruning by name, as ``rbprune.Pruner`` takes them: ``method``, ``price``, ``macs_ratio``.
     """
 
+    begins_with = "Trainer.train"
+
     def __init__(
         self,
         example_inputs: Any,
@@ -73,31 +76,9 @@ class PruningTrainerCallback(TrainerCallback):  # type: ignore[misc]
         select: Callable[[Any], Any] = select_logits,
         **settings: Any,
     ) -> None:
-        self.example_inputs, self.loss_fn, self.labels = example_inputs, loss_fn, labels
-        self.dataset_size, self.steps, self.measure, self.select = dataset_size, steps, measure, select
-        self.settings = settings
-        self.stages: HostedStages | None = None
-        """The stages, once training has begun."""
+        super().__init__(example_inputs, loss_fn, dataset_size, steps, measure, settings)
+        self.labels, self.select = labels, select
         self._prepared: nn.Module | None = None
-
-    @property
-    def plan(self) -> Plan:
-        """What has been removed so far from the network as it was built."""
-        return self._begun().plan
-
-    @property
-    def results(self) -> list[StageResult]:
-        """What each stage came to."""
-        return self._begun().results
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all stages are over."""
-        return self._begun().is_done
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the pruned network for ``rbprune.load(folder, FreshModel(config))``."""
-        return save_network(self._begun(), folder)
 
     def prepare(self, model: nn.Module, checkpoint: str | Path) -> None:
         """Cut a model as a checkpoint of the Trainer's says, before the Trainer loads its weights.
@@ -110,19 +91,13 @@ class PruningTrainerCallback(TrainerCallback):  # type: ignore[misc]
             raise CheckpointError(
                 f"{checkpoint} has no {STATE_FILE}: it was not written in a training with PruningTrainerCallback"
             )
-        try:
-            state = json.loads(file.read_text())
-            size = int(state["dataset_size"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{file} cannot be read: {error}; take another checkpoint") from error
-        self.stages = self._host(model, size)
+        state = read_table(file, CheckpointError)
+        size = state.get("dataset_size")
+        if type(size) is not int:
+            raise CheckpointError(f"{file} says dataset_size = {shown(size)}; take another checkpoint")
+        self.stages = self._stages_in(model, size)
         restore_state(self.stages, state)
         self._prepared = model
-
-    def _begun(self) -> HostedStages:
-        if self.stages is None:
-            raise ConfigError("nothing has been pruned yet: PruningTrainerCallback begins with Trainer.train")
-        return self.stages
 
     # what the Trainer calls
 
@@ -140,7 +115,7 @@ class PruningTrainerCallback(TrainerCallback):  # type: ignore[misc]
                     f"training goes on at step {state.global_step}, and the model is not cut as its checkpoint says; "
                     "call prepare(model, checkpoint) of this callback before Trainer.train(resume_from_checkpoint=...)"
                 )
-            self.stages = self._host(model, self.dataset_size or count_examples_of(loader))
+            self.stages = self._stages_in(model, self.dataset_size or count_examples_of(loader))
         elif self._prepared is not model:
             raise ConfigError("prepare was called with another model than that of the Trainer; give it the same object")
         self._prepared = None
@@ -149,12 +124,7 @@ class PruningTrainerCallback(TrainerCallback):  # type: ignore[misc]
             device = next(model.parameters()).device
             stages.measure(self._pair(_placed(batch, device)) for batch in peek(loader, self.measure))
         stages.begin(_plain(kwargs["optimizer"]))
-        left, most = state.max_steps - state.global_step, (len(stages.pruner) - stages.number) * self.steps
-        if left < most:
-            stages.tell(
-                f"the stages may take {most} training steps, and the Trainer makes {left}: the last ones may not be "
-                "reached; raise num_train_epochs or max_steps, or lower steps"
-            )
+        self._tell_if_short(state.max_steps - state.global_step, "raise num_train_epochs or max_steps")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """End the stage where it is over: judge, cut, begin the next."""
@@ -172,18 +142,8 @@ class PruningTrainerCallback(TrainerCallback):  # type: ignore[misc]
         """Take off what is left on the network."""
         self._begun().leave()
 
-    def _host(self, model: nn.Module, dataset_size: int) -> HostedStages:
-        refuse_compiled(model)
-        return HostedStages(
-            model,
-            self.example_inputs,
-            dataset_size=dataset_size,
-            loss_fn=self.loss_fn,
-            steps=self.steps,
-            select=self.select,
-            targets_of=lambda named: named.get(self.labels),
-            **self.settings,
-        )
+    def _stages_in(self, model: nn.Module, dataset_size: int) -> HostedStages:
+        return self._host(model, dataset_size, select=self.select, targets_of=lambda named: named.get(self.labels))
 
     def _pair(self, batch: Any) -> tuple[dict[str, Any], Any]:
         """A batch as what the model is called with, and the targets."""

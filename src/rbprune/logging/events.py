@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rbprune.errors import CheckpointError
 from rbprune.utils.files import write_errors
+from rbprune.utils.plain_file import read_if_there
 
 
 class EventScan(NamedTuple):
@@ -23,10 +25,10 @@ class EventScan(NamedTuple):
 
 def scan_events(path: Path) -> EventScan:
     """Every event of the file that can be read, in order; a missing file has none."""
-    try:
-        lines = Path(path).read_bytes().split(b"\n")
-    except FileNotFoundError:
+    content = read_if_there(path, CheckpointError)
+    if content is None:
         return EventScan([], 0)
+    lines = content.split(b"\n")
     events: list[dict[str, Any]] = []
     damaged = 0
     for line in lines:

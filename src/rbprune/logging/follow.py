@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rbprune.errors import CheckpointError
 from rbprune.logging.events import parse_event
+from rbprune.utils.plain_file import is_missing, open_plain
 
 _MARK = 256
 """How many bytes before the place that was reached tell whether it is still the same log."""
@@ -33,14 +35,16 @@ class EventFollower:
     def look(self) -> int:
         """Read what was written since the last look; returns how many events are new, all where the log is another."""
         try:
-            with self.path.open("rb") as file:
+            with open_plain(self.path, CheckpointError) as file:
                 found = os.fstat(file.fileno())
                 if (found.st_dev, found.st_ino) != self._file or not self._is_same(file.seek(0, 2), file):
                     self._forget()
                     self._file = (found.st_dev, found.st_ino)
                 file.seek(self._place)
                 content = file.read()
-        except FileNotFoundError:
+        except CheckpointError as error:
+            if not is_missing(error):
+                raise
             self._forget()
             return 0
         whole = content[: content.rfind(b"\n") + 1]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rbprune import data, models
 from rbprune.data.image import ImageLook
-from rbprune.errors import ConfigError
+from rbprune.errors import ConfigError, ModelError
 from rbprune.graph import Plan, apply_plan
 from rbprune.logging.trackers import Tracker, make_tracker
 from rbprune.measure.run_latency import make_timer
@@ -23,6 +23,7 @@ from rbprune.settings.sections import DataSettings, Settings
 from rbprune.train.runner import Runner
 from rbprune.train.state import RunData, RunTrackers
 from rbprune.train.stream import SourceStream
+from rbprune.utils.plain_file import read_plain
 from rbprune.utils.processes import is_first
 
 EVALUATION_BATCH = 250
@@ -109,7 +110,12 @@ def _build_pruned(name: str, classes: int | None, plan: Path, weights: str | Non
         )
     if not plan.is_file():
         raise ConfigError(f"model.plan: there is no file {str(plan.absolute())!r}; give the plan.json of a run")
-    model = apply_plan(models.build(name, classes=classes), Plan.from_json(plan.read_text()))
+    text = read_plain(plan, ConfigError).decode("utf-8", "replace")
+    model = models.build(name, classes=classes)
+    try:
+        apply_plan(model, Plan.from_json(text))
+    except ModelError as error:
+        raise ModelError(f"model.plan = {str(plan)!r}: {error}") from error
     load_weights(model, weights)
     return model
 

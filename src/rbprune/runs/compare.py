@@ -16,7 +16,7 @@ from rbprune.methods import find_method
 from rbprune.methods.schedule import at_once
 from rbprune.runs.folder import RunFolder
 from rbprune.runs.jobs import Job, check_jobs, run_side_by_side
-from rbprune.runs.series import computing_like, dense_weights, reason, run_once
+from rbprune.runs.series import claim, computing_like, dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
 from rbprune.utils.files import write_atomic
@@ -178,21 +178,8 @@ def _claim(folder: Path, request: ComparisonRequest) -> None:
     Methods and seeds are no part of them: more may be added later. Folders from before there was a choice of the cost
     hold comparisons at the same MACs.
     """
-    path = folder / "request.json"
     fixed = {key: value for key, value in asdict(request).items() if key not in ("methods", "seeds")}
-    fixed = json.loads(json.dumps({**fixed, "first": request.methods[0]}))
-    if path.is_file():
-        before = {"cost": MACS.name, **json.loads(path.read_text())}
-        changed = [key for key in fixed if before.get(key) != fixed[key]]
-        if changed:
-            raise ConfigError(
-                f"{folder} holds a comparison with another {changed[0]} ({before.get(changed[0])!r}, now "
-                f"{fixed[changed[0]]!r}); choose another --out"
-            )
-    elif folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} exists and holds no comparison; choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(fixed, indent=2))
+    claim(folder, {**fixed, "first": request.methods[0]}, "comparison", earlier={"cost": MACS.name})
 
 
 def _entries(request: ComparisonRequest) -> list[tuple[str, float | None]]:

@@ -20,6 +20,7 @@ from rbprune.report.html import write_report
 from rbprune.settings.recipe import build_settings, read_toml, to_toml
 from rbprune.settings.sections import Settings
 from rbprune.train.checkpoint import WRITING
+from rbprune.train.evaluate import Mistakes
 from rbprune.utils.checksums import read_sums, sha256, sha256_file, sums_text
 from rbprune.utils.files import is_dead_temporary, temporaries, write_atomic, write_errors
 from rbprune.utils.state import state_tensors
@@ -163,12 +164,15 @@ class RunFolder:
         """The summary of the run, or None as long as there is none."""
         if not self.summary_file.is_file():
             return None
+        return self._read_table(self.summary_file)
+
+    def _read_table(self, file: Path) -> dict[str, Any]:
         try:
-            found = json.loads(self.read(self.summary_file))
+            found = json.loads(self.read(file))
         except (ValueError, RecursionError) as error:
-            raise _damaged(self.summary_file, f"it is no JSON ({error})") from error
+            raise _damaged(file, f"it is no JSON ({error})") from error
         if not isinstance(found, dict):
-            raise _damaged(self.summary_file, f"it is no table of results but a {type(found).__name__}")
+            raise _damaged(file, f"it is no table of results but a {type(found).__name__}")
         return found
 
     def read_events(self) -> list[dict[str, Any]]:
@@ -206,20 +210,26 @@ class RunFolder:
             raise _damaged(self.sums_file, str(error)) from error
 
     def check_files(self) -> list[str]:
-        """Check every file of a finished run that is there: a DamagedError for what its network and its figures rest
-        on, a sentence for each page or curve that is not what the run wrote."""
+        """Check every file of a finished run: a DamagedError for what its network and its figures rest on, a sentence
+        where some of that is not there at all, and for each page or curve that is not what the run wrote."""
         sums, told = self.read_sums() or {}, []
         for name, wanted in sums.items():
             file = self.path / name
-            if file.is_file() and sha256_file(file) != wanted:
-                if file != self.report_file and self.tensorboard not in file.parents:
+            vital = file != self.report_file and self.tensorboard not in file.parents
+            if not file.is_file():
+                told += [f"{file} is gone, or no file any more: the run wrote one; copy it anew"] if vital else []
+            elif sha256_file(file) != wanted:
+                if vital:
                     raise _damaged(file, f"its SHA-256 is not the one in {self.sums_file.name}")
                 told.append(f"{file} is not what the run wrote: it was changed or damaged since")
         return told
 
     def read_mistakes(self) -> dict[str, dict[str, Any]]:
         """Which validation examples the network got wrong, ``before`` and ``after`` the run, as far as it is known."""
-        return json.loads(self.read(self.mistakes_file)) if self.mistakes_file.is_file() else {}
+        found = self._read_table(self.mistakes_file) if self.mistakes_file.is_file() else {}
+        if wrong := [when for when, fields in found.items() if not Mistakes.is_valid(fields)]:
+            raise _damaged(self.mistakes_file, f"{wrong[0]!r} lists no mistakes")
+        return found
 
     # writing
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from rbprune.errors import ConfigError, OutOfReachError
@@ -20,7 +21,9 @@ from rbprune.runs.series import claim, computing_like, dense_weights, run_once
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
 from rbprune.utils.files import write_atomic
+from rbprune.utils.plain_file import read_table
 from rbprune.utils.processes import is_main
+from rbprune.utils.section import first_mistake
 
 FACTOR = 1.5
 """How many times smaller each network is than the one before it, at most, where nobody says otherwise."""
@@ -181,11 +184,20 @@ def read_frontier(folder: Path) -> Frontier:
     path = folder / FILE
     if not path.is_file():
         raise ConfigError(f"{folder} holds no frontier (it has no {FILE}); give the --out of 'rbprune frontier'")
-    raw = json.loads(path.read_text())
-    points = []
-    for index, fields in enumerate(raw["points"]):
-        run = RunFolder(folder / raw["points"][max(1, index)]["path"])
-        mistakes = read_mistakes(run.read_mistakes(), "after" if index else "before")
-        plain = {name: value for name, value in fields.items() if name != "standard_error"}
-        points.append(PrunedPoint.from_dict(plain, mistakes))
-    return Frontier(raw["cost"], points, raw["stopped"])
+    try:
+        found = TypeAdapter(Frontier).validate_python(read_table(path, ConfigError))
+    except ValidationError as error:
+        raise ConfigError(f"{path} is no frontier that can be read: {first_mistake(error)}; draw it anew") from error
+    if (
+        found.cost not in COSTS
+        or not found.points
+        or any(found.cost not in {*each.costs} & {*each.ratios} for each in found.points)
+    ):
+        raise ConfigError(f"{path} does not say what each of its networks costs in {found.cost!r}; draw it anew")
+    for index, point in enumerate(found.points):
+        place = found.points[min(max(1, index), len(found.points) - 1)].path
+        if Path(place).name != place:
+            raise ConfigError(f"{path} names {place!r}, which is no folder in {folder}; draw it anew")
+        mistakes = read_mistakes(RunFolder(folder / place).read_mistakes(), "after" if index else "before")
+        found.points[index] = replace(point, mistakes=mistakes)
+    return found

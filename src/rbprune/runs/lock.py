@@ -15,6 +15,7 @@ from rbprune.errors import CheckpointError
 from rbprune.runs.folder import RunFolder
 from rbprune.utils.files import write_errors
 from rbprune.utils.live_processes import ProcessId
+from rbprune.utils.plain_file import read_if_there
 from rbprune.utils.processes import group_name, is_first, is_restarted
 
 
@@ -62,10 +63,8 @@ def locked(run: RunFolder, command: Sequence[str] = ()) -> Iterator[None]:
 
 def read_holder(run: RunFolder) -> Holder | None:
     """Who holds the run, or held it when it was killed; None where nobody did or nobody can tell."""
-    try:
-        return _parse(run.lock_file.read_bytes())
-    except FileNotFoundError:
-        return None
+    content = read_if_there(run.lock_file, CheckpointError)
+    return None if content is None else _parse(content)
 
 
 def _parse(content: bytes) -> Holder | None:
@@ -85,7 +84,12 @@ def _take(run: RunFolder, own: Holder) -> None:
     one, one goes first. What dies with its process would be inherited by the workers of a data loader.
     """
     while True:
-        descriptor = os.open(run.lock_file, os.O_RDWR | os.O_CREAT, 0o666)
+        if run.lock_file.is_symlink():
+            raise CheckpointError(
+                f"{run.lock_file} is a link, and where it leads would be written over; no run of yours has left it: "
+                f"rm {shlex.quote(str(run.lock_file))}"
+            )
+        descriptor = os.open(run.lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -35,11 +35,6 @@ class PrunedPoint:
         """Everything but the mistakes, which lie in the run folder."""
         return {name: value for name, value in asdict(self).items() if name != "mistakes"}
 
-    @staticmethod
-    def from_dict(fields: Mapping[str, Any], mistakes: Mistakes | None) -> PrunedPoint:
-        """Read what ``to_dict`` gave."""
-        return PrunedPoint(**fields, mistakes=mistakes)
-
     def worse_than(self, other: PrunedPoint) -> ErrorDifference | None:
         """By how much its validation error is above another network's, where both know their mistakes."""
         if self.mistakes is None or other.mistakes is None:

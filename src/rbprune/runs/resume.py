@@ -17,7 +17,7 @@ from rbprune.runs.folder import RunFolder
 from rbprune.runs.going_on import not_a_run, saying_how_to_go_on
 from rbprune.runs.lock import locked
 from rbprune.runs.start import complete
-from rbprune.runs.trust import check_code, check_links, seal_code
+from rbprune.runs.trust import check_code, check_links, resume_with_trust, seal_code
 from rbprune.settings.recipe import read_toml
 from rbprune.train.checkpoint import load_checkpoints
 from rbprune.utils.processes import is_first
@@ -37,7 +37,7 @@ def resume(
     if run.is_finished:
         return _finished(run, console)
     check_links(run, trust=trust)
-    check_code(run, run.read_settings(), trust=trust)
+    check_code(run, run.read_settings(), trust=trust, remedy=resume_with_trust(run))
     with saying_how_to_go_on(run), locked(run, command or []):
         if run.is_finished:  # by somebody else, in between
             return _finished(run, console)

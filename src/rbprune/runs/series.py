@@ -17,18 +17,25 @@ from rbprune.runs.start import start
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import PruneSettings, Settings
 from rbprune.utils.files import write_atomic
+from rbprune.utils.plain_file import read_table
 
 
 def run_once(
-    out: Path, settings: Callable[[], Settings], *, title: str, console: Console, command: list[str]
+    out: Path,
+    settings: Callable[[], Settings],
+    *,
+    title: str,
+    console: Console,
+    command: list[str],
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Return the summary of the run in ``out``: at once if it is finished, else after what is left of it.
 
-    ``settings`` is asked only for a run that has not been started yet.
+    ``settings`` is asked only for a run that has not been started yet; ``trust`` is for one that was: see ``resume``.
     """
     run = RunFolder(out)
     if run.is_run:
-        return resume(out, console=console, command=command)
+        return resume(out, console=console, command=command, trust=trust)
     for left in [each for each in out.glob(".*.tmp") if _half_written(each)]:
         left.unlink()  # of a process that was killed before this became a run
     chosen = settings()
@@ -36,14 +43,15 @@ def run_once(
     return start(chosen, out, console=console, command=command)
 
 
-def claim(folder: Path, request: Mapping[str, Any], kind: str) -> None:
+def claim(folder: Path, request: Mapping[str, Any], kind: str, earlier: Mapping[str, Any] | None = None) -> None:
     """Write what is asked for into the folder of a series, or refuse a folder that was made for something else.
 
-    ``kind`` is the word for the series, such as ``frontier``. What a kill left half written is no obstacle.
+    ``kind`` is the word for the series, such as ``frontier``; ``earlier`` holds what was asked for without being said
+    when there was no choice yet. What a kill left half written is no obstacle.
     """
     path, fixed = folder / "request.json", json.loads(json.dumps(request))
     if path.is_file():
-        before = json.loads(path.read_text())
+        before = {**(earlier or {}), **read_table(path, ConfigError)}
         changed = [key for key in fixed if before.get(key) != fixed[key]]
         if changed:
             raise ConfigError(

@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from rbprune.utils.processes import is_main
 
 _KEY_BYTES = 32
 _LONGEST_SEAL = 4096
+ADD_TRUST = "add --trust (in Python trust=True)"
+"""What lets a command run code that only a folder names."""
 
 
 def named_code(settings: Settings) -> dict[str, str]:
@@ -58,31 +61,42 @@ def check_code(
     model: bool = True,
     data: bool = True,
     tracker: bool = True,
+    remedy: str = ADD_TRUST,
 ) -> None:
     """Refuse to go on where the settings of a folder name code that its user did not name when the run was started.
 
     With ``trust`` the code is shown and let run. ``model``, ``data`` and ``tracker`` say what of it is going to be
-    used.
+    used, and ``remedy`` what to do about a refusal.
     """
     used = {"model.name": model, "data.name": data, "runtime.tracker": tracker}
     code = {setting: spec for setting, spec in named_code(settings).items() if used[setting]}
-    if not code or _is_sealed(run, settings):
-        return
+    if code and not _is_sealed(run, settings):
+        allow_code(run.path, code, trust=trust, remedy=remedy)
+
+
+def allow_code(folder: Path, code: Mapping[str, str], *, trust: bool, remedy: str = ADD_TRUST) -> None:
+    """Refuse code that nobody but a folder names, by the names of its settings; with ``trust`` show it instead."""
     listed = "; ".join(f"{setting} = {spec!r}, which is {_place(spec)}" for setting, spec in code.items())
     if not trust:
         raise UntrustedCodeError(
-            f"{run} names code that would be run, and nothing shows that you started this run here: {listed}; "
-            "nothing was run; read it, and if you trust it, add --trust (in Python trust=True)"
+            f"{folder} names code that would be run, and nothing shows that you started this run here: {listed}; "
+            f"nothing was run; read it, and if you trust it, {remedy}"
         )
     if is_main():
         Console(stderr=True).print(
-            f"running code that {run} names: {listed}", markup=False, highlight=False, soft_wrap=True
+            f"running code that {folder} names: {listed}", markup=False, highlight=False, soft_wrap=True
         )
+
+
+def resume_with_trust(run: RunFolder) -> str:
+    """The remedy where a run is refused that would be gone on with, by whatever command: of the runs of a comparison
+    each is trusted by itself."""
+    return f"go on with 'rbprune resume {run} --trust' (in Python trust=True)"
 
 
 def check_links(run: RunFolder, *, trust: bool = False) -> None:
     """Refuse to go on in a folder that leads elsewhere what a run appends to: its log would end in another file."""
-    for path in (run.events_file, run.tensorboard, run.checkpoints):
+    for path in (run.events_file, run.tensorboard, run.checkpoints, run.steps):
         if path.is_symlink() and not trust:
             raise UntrustedCodeError(
                 f"{printable(path)} is a link to {printable(os.readlink(path))!r}, and a run that goes on would write "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from rbprune.runs.search_summary import StepRun, StepRuns, chain_events, summari
 from rbprune.runs.series import computing_like, run_once, training_only
 from rbprune.runs.start import start
 from rbprune.runs.step_settings import search_cost, searches, settings_of_recovery, settings_of_step
-from rbprune.runs.trust import check_code, check_links, seal_code
+from rbprune.runs.trust import check_code, check_links, resume_with_trust, seal_code
 from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.utils.files import write_atomic
 from rbprune.utils.interrupt import Interrupted
-from rbprune.utils.processes import is_main
+from rbprune.utils.processes import is_first, is_main
 
 
 def launch(
@@ -54,12 +54,17 @@ def go_on(
     if not run.is_run or run.is_finished or not searches(run.read_settings()):
         return resume(folder, console=console, command=words, trust=trust)
     check_links(run, trust=trust)
-    check_code(run, run.read_settings(), trust=trust)
-    return _search(run.read_settings(), run, console, words)
+    settings = run.read_settings()
+    check_code(run, settings, trust=trust, remedy=resume_with_trust(run))
+    if trust and is_first():
+        seal_code(run, settings)
+    return _search(settings, run, console, words, trust=trust)
 
 
-def _search(settings: Settings, run: RunFolder, console: Console | None, command: list[str]) -> dict[str, Any]:
-    steps = FolderSteps(settings, run, console or Console(stderr=True), command)
+def _search(
+    settings: Settings, run: RunFolder, console: Console | None, command: list[str], *, trust: bool = False
+) -> dict[str, Any]:
+    steps = FolderSteps(settings, run, console or Console(stderr=True), command, trust=trust)
     try:
         found = search_within(steps, search_cost(settings), settings.prune.max_error_rise or 0.0)
     except Interrupted as stop:
@@ -72,8 +77,12 @@ def _search(settings: Settings, run: RunFolder, console: Console | None, command
 class FolderSteps:
     """Makes the networks of a search, each by a run in a folder below that of the search."""
 
-    def __init__(self, settings: Settings, run: RunFolder, console: Console, command: list[str]) -> None:
+    def __init__(
+        self, settings: Settings, run: RunFolder, console: Console, command: list[str], *, trust: bool = False
+    ) -> None:
         self.settings, self.run, self.console, self.command = settings, run, console, command
+        self.trust = trust
+        """Whether code may run that only a folder below names."""
         self.cost = search_cost(settings)
         self.runs = StepRuns()
         self.first: PrunedPoint | None = None
@@ -90,9 +99,7 @@ class FolderSteps:
         if self.settings.model.weights is None:
             place = self._place(DENSE)
             training = training_only(self.settings)
-            summary = run_once(
-                place.path, lambda: training, title="dense network", console=self.console, command=self.command
-            )
+            summary = self._once(place, lambda: training, "dense network")
             self.pretraining = summary["dense_epochs"]["pretrain"]
             self.seconds = summary["seconds"]
             model = self.settings.model.model_copy(update={"weights": str(place.weights_file)})
@@ -126,6 +133,10 @@ class FolderSteps:
     def _place(self, name: str) -> RunFolder:
         return RunFolder(self.run.steps / name)
 
+    def _once(self, place: RunFolder, settings: Callable[[], Settings], title: str) -> dict[str, Any]:
+        """The summary of a run below, which is made, gone on with, or there."""
+        return run_once(place.path, settings, title=title, console=self.console, command=self.command, trust=self.trust)
+
     def _from(self, point: PrunedPoint) -> Settings:
         """The settings with the network of a point in the place of the dense one."""
         if point is self.first:
@@ -138,13 +149,7 @@ class FolderSteps:
         assert self.first is not None
         place = self._place(name)
         alike = self._place(next(iter(self.runs.runs), name))
-        summary = run_once(
-            place.path,
-            lambda: computing_like(settings, alike),
-            title=title,
-            console=self.console,
-            command=self.command,
-        )
+        summary = self._once(place, lambda: computing_like(settings, alike), title)
         point = point_after(self.first, start, summary, place.read_mistakes(), name)
         return self.runs.add(StepRun(start, point, summary, place.read_events()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,10 @@ from rbprune.utils.section import Section
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 """What a training step computes in: float32, or partly in 16 bits; by the names of Lightning Fabric."""
 
+Classes = Annotated[int, Field(ge=1, le=1_000_000)]
+InputShape = Annotated[list[Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=8)]
+"""The shape of one example."""
+
 
 class ModelSettings(Section):
     """Which network, and where its trained weights are."""
@@ -21,8 +25,8 @@ class ModelSettings(Section):
     weights: str | None = None
     plan: str | None = None
     """The ``plan.json`` of a run whose pruned network this is: its cuts are made before the weights are loaded."""
-    classes: int | None = None
-    input_shape: list[int] | None = None
+    classes: Classes | None = None
+    input_shape: InputShape | None = None
 
 
 class DataSettings(Section):

@@ -17,6 +17,7 @@ from torch import Tensor
 from rbprune.errors import CheckpointError
 from rbprune.utils.checksums import sha256, sums_text
 from rbprune.utils.files import sync_folder, write_errors
+from rbprune.utils.plain_file import read_plain
 
 KEEP = 2
 WRITING = ".writing"
@@ -82,7 +83,7 @@ def load_checkpoints(folder: Path) -> Iterator[tuple[Checkpoint, Path, list[str]
     for path in reversed(_existing(folder)):
         try:
             checkpoint = _read(path)
-        except (OSError, ValueError, KeyError, RecursionError) as error:
+        except (CheckpointError, OSError, ValueError, KeyError, RecursionError) as error:
             passed.append(f"checkpoint {path} is damaged ({error}); falling back to the one before it")
             continue
         yield checkpoint, path, passed
@@ -106,7 +107,7 @@ def _sums(contents: Mapping[str, bytes]) -> bytes:
 
 
 def _read(path: Path) -> Checkpoint:
-    contents = {name: (path / name).read_bytes() for name in (_TENSORS, _VALUES, _SUMS)}
+    contents = {name: read_plain(path / name, CheckpointError) for name in (_TENSORS, _VALUES, _SUMS)}
     if contents[_SUMS] != _sums(contents):
         raise ValueError("its checksum does not match")
     return Checkpoint(load(contents[_TENSORS]), json.loads(contents[_VALUES]))

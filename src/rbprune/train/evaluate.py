@@ -39,6 +39,20 @@ class Mistakes:
         return asdict(self) | {"wrong": list(self.wrong)}
 
     @staticmethod
+    def is_valid(fields: object) -> bool:
+        """Whether these are what ``to_dict`` gives: whole numbers, and places of examples that there are.
+
+        >>> Mistakes.is_valid({"examples": 4, "wrong": [1, 3], "order": 7}), Mistakes.is_valid({"examples": 4})
+        (True, False)
+        """
+        if not (isinstance(fields, dict) and fields.keys() == {"examples", "wrong", "order"}):
+            return False
+        count, wrong, order = fields["examples"], fields["wrong"], fields["order"]
+        if not (type(count) is int and type(order) is int and isinstance(wrong, list)):
+            return False
+        return all(type(place) is int and 0 <= place < count for place in wrong)
+
+    @staticmethod
     def from_dict(fields: dict[str, Any]) -> Mistakes:
         """Read what ``to_dict`` gave.
 

@@ -36,7 +36,8 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
             if is_dead_temporary(old):
                 old.unlink(missing_ok=True)
         try:
-            with open(temporary, "wb") as file:
+            temporary.unlink(missing_ok=True)  # a number may come again, and a link must not be written through
+            with open(temporary, "xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

@@ -5,10 +5,11 @@ A pipe would be waited for, and a link to a device read, for ever.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from rbprune.errors import RbpruneError
 from rbprune.utils.names import printable
@@ -61,3 +62,35 @@ def read_plain(path: str | Path, error: type[RbpruneError], *, most: int | None 
         except (OSError, MemoryError) as cause:
             why = f"{size:,} bytes are more than the memory" if isinstance(cause, MemoryError) else str(cause)
             raise error(f"{printable(path)}: cannot be read: {why}; check the disk") from cause
+
+
+def is_missing(error: RbpruneError) -> bool:
+    """Whether an error of this module says that there is no such file."""
+    return isinstance(error.__cause__, FileNotFoundError)
+
+
+def read_if_there(path: str | Path, error: type[RbpruneError]) -> bytes | None:
+    """All bytes of a plain file, or None where there is none."""
+    try:
+        return read_plain(path, error)
+    except error as found:
+        if is_missing(found):
+            return None
+        raise
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def read_table(path: str | Path, error: type[RbpruneError], *, most: int = 1 << 24) -> dict[str, Any]:
+    """The table (object) that a file of JSON holds; anything else is refused."""
+    try:
+        found = json.loads(read_plain(path, error, most=most).decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as cause:
+        raise error(f"{printable(path)} is no JSON: {cause}; get it anew, or remove it") from cause
+    if not isinstance(found, dict):
+        raise error(
+            f"{printable(path)} holds no table (JSON object), but a {type(found).__name__}; get it anew, or remove it"
+        )
+    return found

@@ -44,6 +44,12 @@ def explain(error: ValidationError, section: type[BaseModel], where: str) -> str
     return f"{where} cannot be used:\n" + "\n".join(_explain_one(each, section) for each in error.errors())
 
 
+def first_mistake(error: ValidationError) -> str:
+    """The first mistake in a file that pydantic has read, and where it is."""
+    found = error.errors()[0]
+    return f"{'.'.join(map(str, found['loc'])) or 'file'}: {found['msg']}"
+
+
 def _explain_one(error: Any, section: type[BaseModel]) -> str:
     path = [str(part) for part in error["loc"]]
     name = ".".join(path)
