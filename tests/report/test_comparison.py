@@ -27,8 +27,7 @@ def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobod
     labels = [
         (float(x), float(y)) for x, y in re.findall(r'<text class="(?:tick|refer)" x="([\d.]+)" y="([\d.]+)">', plot)
     ]
-    assert {x > width - 150 for x, _ in labels} == {True}
-    heights = sorted(y for _, y in labels)
+    heights = sorted(y for x, y in labels if x > width - 150)
     assert len(heights) == 32
     assert min(b - a for a, b in pairwise(heights)) >= 13.9
     assert heights[-1] < height
@@ -116,7 +115,7 @@ def test_the_page_holds_the_table_both_charts_and_the_notes_all_escaped(tmp_path
     assert "<title>A &amp; B</title>" in html
     assert html.count("<svg") == 4 and html.count("<circle") == 8, "for wide and for narrow pages"
     assert html.count("<td>&lt;m0&gt;</td>") == 1 and "&lt;note&gt;" in html and "compare &lt;x&gt;" in html
-    assert "<h2>Error against MACs <" in html and ">times fewer MACs; upwards the test error in per cent<" in html
+    assert "<h2>Error against MACs <" in html and ">times fewer MACs<" in html
     assert "fine-tuning. MACs, parameters: reduction. Errors" in html
     assert "dense 8.00 %" in html and "dashed: the dense network, 8.00 %" in html
 
@@ -125,5 +124,5 @@ def test_the_page_of_a_single_method_ranks_nothing(tmp_path: Path) -> None:
     row = ComparisonRow(("rbp", "4", "2.0", "2.0", "", "9.0", "", "1.0", "7"), 2.0, (9.0,))
     html = write_page(tmp_path, [row], "one", cost=PARAMS, dense=None, notes=[], command="").read_text()
     assert "Methods by error" not in html and html.count("<svg") == 2
-    assert "<h2>Error against parameters <" in html and ">times fewer parameters; upwards" in html
+    assert "<h2>Error against parameters <" in html and ">times fewer parameters<" in html
     assert error_over_cost([ComparisonRow(("lost",))], 8.0, "MACs") == ""

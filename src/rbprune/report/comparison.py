@@ -151,9 +151,8 @@ def error_over_cost(
     names += [] if dense is None else [f"dense {score(dense, metric)}"]
     frame = Frame(width, max(380, height_for_labels(len(names), width)), right=room_for(names, width))
     x, y = _scatter_scales(frame, points, dense)
-    upwards = "test error in per cent" if metric == "error" else metric
-    label = f"times fewer {label}; upwards the {upwards}"
-    parts = frame.axes(x, y, label, show_x=lambda ratio: f"{ratio:g}x", most_x=max(3, width // 90))
+    parts = frame.axes(x, y, f"times fewer {label}", show_x=lambda ratio: f"{ratio:g}x", most_x=max(3, width // 90))
+    parts.append(text("label", 0, frame.top - 6, "test error in per cent" if metric == "error" else metric))
     spots = [y(min(error, y.high)) for _, error, _ in points]
     levels = spread_labels(spots + ([] if dense is None else [y(dense)]), frame.ground, frame.label_spacing)
     edge = frame.right_edge

@@ -136,13 +136,13 @@ def enlargement(width: int) -> float:
 
 
 def room_for(labels: Iterable[str], width: int) -> int:
-    """How many pixels the longest of these labels takes beside a chart of this width: at most two fifths of it.
+    """How many pixels the longest of these labels takes beside a chart of this width: at most nearly half of it.
 
     >>> room_for(["rbp", "tp-magnitude"], WIDE), room_for(["x" * 99], WIDE)
-    (90, 424)
+    (90, 477)
     """
     longest = max((len(label) for label in labels), default=0)
-    return round(min(0.4 * width, 12 + CHARACTER * enlargement(width) * longest))
+    return math.ceil(min(0.45 * width, 12 + CHARACTER * enlargement(width) * longest))
 
 
 def clipped(label: str, room: float, width: int) -> str:
