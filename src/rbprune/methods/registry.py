@@ -71,6 +71,9 @@ def register_method(
 ) -> None:
     """Make a method known by name, for ``method=`` and ``--method``.
 
+    ``objection(graph, site)`` says in words why the method cannot judge a site, and nothing where it can: a run that
+    would come to such a site is refused before it begins.
+
     >>> import torch
     >>> from rbprune.methods import Verdict
     >>> class EverySecond(Stage):

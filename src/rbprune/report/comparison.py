@@ -181,7 +181,7 @@ def _scatter_scales(
 def ranking_chart(rows: Sequence[ComparisonRow], dense: float | None, width: int = WIDE) -> Markup:
     """The methods from the lowest mean error to the highest: a dot per seed, a stroke at their mean, ratios beside it.
 
-    Methods whose mean would squeeze the others together lie on the right edge, marked by an arrow. A single method has
+    Methods whose mean would squeeze the others together lie on the right edge, marked by >. A single method has
     no rank, so nothing is drawn for it.
     """
     ranked = sorted((row for row in rows if row.ratio is not None), key=lambda row: row.error)
@@ -201,5 +201,5 @@ def ranking_chart(rows: Sequence[ComparisonRow], dense: float | None, width: int
         parts.append(text("refer", x.begin - 12, level + 4, clipped(row.name, left, width), anchor="end"))
         parts += [dot(x(min(error, x.high)), level, f"{error:.2f} %", radius=3.5) for error in row.errors]
         parts.append(f'<path class="mean" d="M{x(min(row.error, x.high))} {level - 8}v16"/>')
-        parts.append(text("tick", x.end + 10, level + 4, f"> {told}" if row.error > x.high else told))
+        parts.append(text("tick", x.end + 10, level + 4, f"> {told}" if max(row.errors) > x.high else told))
     return frame.drawing("methods by error", parts)
