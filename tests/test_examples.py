@@ -24,7 +24,8 @@ from rbprune.settings.sections import Settings
 from tests.integrations.yolo_networks import quiet_environment
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -83,7 +84,7 @@ def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_python_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    for block in blocks(ROOT / "docs" / "python.md", "python"):
+    for block in blocks(DOCS / "python.md", "python"):
         exec(compile(block, "docs/python.md", "exec"), names)
 
 
@@ -109,7 +110,7 @@ def test_command_names_a_shipped_recipe(line: str) -> None:
 
 
 def test_shipped_recipes_are_in_the_docs() -> None:
-    page = (ROOT / "docs" / "recipes.md").read_text()
+    page = (DOCS / "recipes.md").read_text()
     assert re.findall(r"^\| `([\w-]+)` \| .* \| [a-z]+ \|$", page, re.MULTILINE) == shipped()
 
 
@@ -134,9 +135,7 @@ def in_toml(default: object) -> str:
 
 
 def documented() -> dict[str, str]:
-    rows = re.findall(
-        r"^\| `([\w.]+)` \| (`.*?`|required|none) \| ", (ROOT / "docs" / "recipes.md").read_text(), re.MULTILINE
-    )
+    rows = re.findall(r"^\| `([\w.]+)` \| (`.*?`|required|none) \| ", (DOCS / "recipes.md").read_text(), re.MULTILINE)
     found: dict[str, str] = {}
     for key, default in rows:
         phases = ("pretrain", "prune", "finetune") if key.startswith("PHASE.") else ("",)

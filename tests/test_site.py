@@ -1,18 +1,13 @@
-"""The site: it is built without a warning, asks no other host for anything, and its pages leave nothing out."""
+"""The site: it is built without a warning, and asks no other host for anything."""
 
 from __future__ import annotations
 
-import ast
 import doctest
 import functools
 import http.server
-import importlib
 import importlib.util
 import os
-import pkgutil
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,20 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from playwright.sync_api import Browser, sync_playwright
 
 import rbprune
-from rbprune.cli.app import VERBS, app
-from rbprune.errors import RbpruneError
-from rbprune.graph.reasons import REMEDIES, Kind
-from rbprune.methods.channel_record import ChannelEvidence, JudgedSite
-from rbprune.settings.recipe import load_recipe, shipped
-from tests.test_examples import PAGES, ROOT, blocks
+from tests.report.browser import chromium
+from tests.test_examples import DOCS, ROOT
 
-DOCS = ROOT / "docs"
 WIDTHS = (390, 1200)
-WORDS = ("Price", "Nat", "Site", "Stage", "Rate", "Dense epoch", "MAC", "Recipe", "Verdict", "Budget")
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +53,9 @@ def address(site: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A real browser: the system's Chromium, or the one that playwright brings."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
 
 
 class Loads(HTMLParser):
@@ -104,7 +87,7 @@ def test_no_file_of_the_site_loads_anything_from_another_host(site: Path) -> Non
         assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text()) == [], style.name
 
 
-def test_pages_in_a_browser(address: str, browser: Browser) -> None:
+def test_pages_in_a_browser(address: str, browser: Any) -> None:
     """No request elsewhere, no error in the console, nothing wider than the window; searching finds the glossary."""
     for width in WIDTHS:
         page = browser.new_page(viewport={"width": width, "height": 900})
@@ -174,139 +157,3 @@ def test_a_flowchart_has_a_box_for_each_name_and_an_arrow_for_each_pair() -> Non
     drawn = hooks().flowchart("flowchart BT\n    a --> b & c --> d\n    a --> d\n")
     assert re.findall(r"<text[^>]*>(\w+)<", drawn) == ["a", "b", "c", "d"]
     assert drawn.count('marker-end="url(#arrow)"') == 5
-
-
-def command_lines() -> list[str]:
-    """Every line that calls rbprune, with continued lines joined and the variables of its block filled in."""
-    found = set()
-    for block in (block for page in PAGES for block in blocks(page, "(?:bash|sh)")):
-        given = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', block, re.MULTILINE))
-        for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("rbprune "):
-                whole = re.sub(r"\$(\w+)", lambda match, given=given: given[match[1]], re.split(r"\s+#\s", line)[0])
-                found.add(whole.replace("seed=S ", "seed=0 ").strip())
-    return sorted(found)
-
-
-@pytest.mark.parametrize("line", command_lines())
-def test_every_command_on_the_pages_can_be_parsed(line: str) -> None:
-    words = shlex.split(line)[1:]
-    command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
-    assert command.__name__ == words[0]
-    settings = bound.arguments.get("set", [])
-    if bound.arguments.get("recipe") in shipped():
-        assert load_recipe(bound.arguments["recipe"], settings).model.name
-
-
-def test_the_page_of_commands_shows_every_verb() -> None:
-    shown = {line.split()[1] for block in blocks(DOCS / "commands.md", "bash") for line in block.splitlines()}
-    assert set(VERBS) - shown == set()
-
-
-def test_your_own_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "your_own"}
-    found = blocks(DOCS / "your-own.md", "python")
-    assert len(found) == 4
-    for block in found:
-        exec(compile(block, "docs/your-own.md", "exec"), names)
-    before = rbprune.trace(names["MyNet"](), torch.zeros(2, 1, 8, 8)).macs()
-    assert names["result"].summary["macs_ratio"] == pytest.approx(2, rel=0.05)
-    assert rbprune.trace(names["model"], torch.zeros(2, 1, 8, 8)).macs() < 0.55 * before
-
-
-def test_the_readme_is_short_and_has_its_picture() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 75
-    for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
-        assert (ROOT / picture).is_file()
-
-
-def trouble() -> str:
-    return " ".join((DOCS / "troubleshooting.md").read_text().split())
-
-
-def all_errors() -> set[str]:
-    """The names of all errors that rbprune defines."""
-    for module in pkgutil.walk_packages(rbprune.__path__, "rbprune."):
-        if "__main__" not in module.name and "embedded.make" not in module.name:
-            importlib.import_module(module.name)
-    waiting, found = [RbpruneError], set()
-    while waiting:
-        for error in waiting.pop().__subclasses__():
-            if error.__module__.startswith("rbprune."):
-                found.add(error.__name__)
-                waiting.append(error)
-    return found
-
-
-def test_troubleshooting_has_an_entry_for_every_error() -> None:
-    headings = set(re.findall(r"^### `(\w+)`$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE))
-    assert len(all_errors()) > 15
-    assert all_errors() - headings == set()
-
-
-def test_troubleshooting_has_a_row_for_every_kind_of_reason() -> None:
-    rows = re.findall(r"^\| `([A-Z_]+)` \| [^|]+ \| [^|]+ \|$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(kind.name for kind in Kind)
-    assert set(REMEDIES) <= set(Kind)
-
-
-def sentences(module: str, functions: str) -> list[str]:
-    """The parts of at least three words of the texts that these functions can return, without what is filled in."""
-    tree = ast.parse((ROOT / "src" / "rbprune" / module).read_text())
-    found: list[str] = []
-    for function in [node for node in tree.body if isinstance(node, ast.FunctionDef)]:
-        if not re.fullmatch(functions, function.name):
-            continue
-        body = function.body[1:] if ast.get_docstring(function) else function.body
-        for node in (node for statement in body for node in ast.walk(statement)):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(" ".join(node.value.split()).strip(" ;,:."))
-    return [text for text in found if len(text.split()) >= 3]
-
-
-VERDICTS = [
-    *sentences("train/outcome.py", "judge_run|_missed|_why_nothing|_kept_back|_remedy"),
-    *sentences("runs/search_summary.py", "judge_search"),
-]
-
-
-def test_the_sentences_of_verdicts_are_found() -> None:
-    assert len(VERDICTS) > 15
-    assert "Better than the dense network by" in VERDICTS
-
-
-@pytest.mark.parametrize("sentence", VERDICTS)
-def test_troubleshooting_has_every_sentence_of_a_verdict(sentence: str) -> None:
-    """A sentence that is new in the code needs an entry: what it means, and what to do."""
-    assert sentence in trouble()
-
-
-def test_troubleshooting_has_every_verdict_on_a_channel() -> None:
-    either = torch.tensor([False, True])
-    gone, asked, doubt = (column.flatten() for column in torch.meshgrid(either, either, either, indexing="ij"))
-    nothing = torch.zeros(8)
-    evidence = ChannelEvidence(nothing, nothing, doubt)
-    words = set(JudgedSite(tuple(range(8)), nothing, asked, {}, evidence, gone).verdicts())
-    assert len(words) >= 4
-    for word in words:
-        assert f"| `{word}` |" in trouble()
-
-
-def test_the_glossary_explains_the_words_and_the_tutorial_says_them_first() -> None:
-    glossary, tutorial = (DOCS / "glossary.md").read_text(), (DOCS / "tutorial.md").read_text()
-    terms = re.findall(r"^\*\*([^*]+)\.\*\*", glossary, re.MULTILINE)
-    assert terms == sorted(terms, key=str.lower)
-    assert set(WORDS) - {part for term in terms for part in term.split(", ")} == set()
-    for word in ("price", "nats", "site", "stage", "rate", "dense epochs", "MAC", "budget", "recipe"):
-        assert f"*{word}*" in tutorial, word
-
-
-def test_the_pictures_are_those_of_the_recorded_runs(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "choosing.py"), "draw", str(tmp_path)]
-    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=120)
-    drawn = sorted(path.name for path in tmp_path.glob("*.svg"))
-    assert len(drawn) == 5
-    for name in drawn:
-        assert (tmp_path / name).read_bytes() == (DOCS / "assets" / name).read_bytes(), name

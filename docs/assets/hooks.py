@@ -170,6 +170,18 @@ def ranks(edges: list[tuple[str, str]]) -> dict[str, int]:
     return found
 
 
+def around(begin: tuple[float, float], end: tuple[float, float], width: float) -> str:
+    """The way of an arrow that passes rows of boxes: beside all of them, on the side on which it begins or ends.
+
+    >>> around((60, 200), (60, 100), 200)
+    'M14,200H8V100H13'
+    """
+    (x1, y1), (x2, y2) = begin, end
+    side = -1 if min((x1, x2), key=lambda x: -abs(x - width / 2)) < width / 2 else 1
+    lane = GAP / 2 if side < 0 else width - GAP / 2
+    return f"M{x1 + side * BOX / 2:g},{y1:g}H{lane:g}V{y2:g}H{x2 + side * (BOX / 2 + 1):g}"
+
+
 def flowchart(source: str) -> str:
     """A flowchart as a picture: every name above all that lead to it."""
     edges = arrows(source)
@@ -187,9 +199,10 @@ def flowchart(source: str) -> str:
     parts = [f'<svg class="flowchart" viewBox="0 0 {width} {total}" width="{width}" role="img"><defs>{head}</defs>']
     for before, after in edges:
         (x1, y1), (x2, y2) = place[before], place[after]
-        bend = 1.7 * BOX if height[after] - height[before] > 1 else 0
-        middle = f"{(x1 + x2) / 2 + bend:g},{(y1 + y2) / 2:g}"
-        parts.append(f'<path d="M{x1:g},{y1 - 14:g}Q{middle} {x2:g},{y2 + 15:g}" marker-end="url(#arrow)"/>')
+        way = f"M{x1:g},{y1 - 14:g}L{x2:g},{y2 + 15:g}"
+        if height[after] - height[before] > 1:
+            way = around(place[before], place[after], width)
+        parts.append(f'<path d="{way}" marker-end="url(#arrow)"/>')
     for name, (x, y) in place.items():
         parts.append(f'<rect x="{x - BOX / 2:g}" y="{y - 14:g}" width="{BOX}" height="28" rx="5"/>')
         parts.append(f'<text x="{x:g}" y="{y + 4:g}">{escape(name)}</text>')

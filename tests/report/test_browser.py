@@ -4,7 +4,6 @@ numbers of the summary."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,42 +12,11 @@ import pytest
 from rbprune.logging.events import EventLog, read_events
 from rbprune.report.run_record import gather_run
 from rbprune.report.side_by_side import RunBeside, write_side_by_side
-from tests.report.browser import WIDTHS, OpenPage, chromium
+from tests.report.browser import WIDTHS, OpenPage
 from tests.report.fake import write_run
 from tests.report.test_html import report_of
 
-LOW_CONTRAST = """() => {
-    const parse = colour => colour.match(/[\\d.]+/g).map(Number);
-    const linear = value => value <= .03928 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4;
-    const light = colour => {
-        const [red, green, blue] = parse(colour).map(value => linear(value / 255));
-        return .2126 * red + .7152 * green + .0722 * blue;
-    };
-    const behind = element => {
-        for (; element; element = element.parentElement) {
-            const colour = getComputedStyle(element).backgroundColor, parts = parse(colour);
-            if (parts.length < 4 || parts[3] > 0) return colour;
-        }
-        return 'rgb(255, 255, 255)';
-    };
-    const low = new Set();
-    for (const e of document.querySelectorAll('p, b, span, td, th, h1, h2, h3, small, dt, dd, li, text, code, a')) {
-        const style = getComputedStyle(e), ink = light(e.tagName === 'text' ? style.fill : style.color);
-        if (!e.textContent.trim() || !e.getClientRects().length) continue;
-        const page = light(behind(e));
-        const ratio = (Math.max(ink, page) + .05) / (Math.min(ink, page) + .05);
-        if (ratio < 4.5) low.add(`${e.tagName} ${ratio.toFixed(2)} ${e.textContent.trim().slice(0, 30)}`);
-    }
-    return [...low].slice(0, 10);
-}"""
-"""Texts whose contrast with what is behind them, as WCAG computes it, is below the 4.5 that it asks for."""
 LONG = "a.very.long.name.of.a.layer." * 6
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +53,7 @@ def test_a_page_asks_for_nothing_complains_of_nothing_and_fits(
     browser: Any, pages: dict[str, Path], name: str, width: int
 ) -> None:
     shown = OpenPage(browser, pages[name], width)
-    assert shown.complaints == []
-    assert shown.requests == [pages[name].resolve().as_uri()], "nothing but the page itself"
-    assert shown.overflow <= 0
-    assert shown.beyond_cards() == []
-    assert shown.smallest_text() >= 9
+    shown.check()
     shown.page.close()
 
 
@@ -136,7 +100,7 @@ def test_a_word_is_explained_under_the_pointer_and_on_focus(browser: Any, pages:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_letters_can_be_told_from_their_background(browser: Any, pages: dict[str, Path], scheme: str) -> None:
     shown = OpenPage(browser, pages["finished"], 1000, scheme)
-    assert shown.page.evaluate(LOW_CONTRAST) == []
+    assert shown.low_contrast() == []
     shown.page.close()
 
 

@@ -75,7 +75,9 @@ def test_a_line_of_one_point_has_an_axis_around_it() -> None:
     svg = ElementTree.fromstring(multi_line_chart({"a": [(2.0, 9.0)]}, title="t", x_label="epochs"))
     assert "nan" not in ElementTree.tostring(svg, "unicode")
     (line,) = svg.findall("path[@class='line series0']")
-    assert line.attrib["d"].startswith("M401.0 ")
+    (axis,) = svg.findall("path[@class='axis']")
+    begin, end = (float(edge) for edge in re.findall(r"M([\d.]+) [\d.]+H([\d.]+)", axis.attrib["d"])[0])
+    assert line.attrib["d"].startswith(f"M{(begin + end) / 2} "), "in the middle"
 
 
 def test_columns_are_as_high_as_the_channels_are_many() -> None:

@@ -23,12 +23,15 @@ from rbprune.report.comparison import (
 def test_names_in_the_plot_do_not_lie_on_each_other_and_a_failure_squeezes_nobody() -> None:
     rows = [ComparisonRow((f"m{i}", "", "", "", "", "", ""), 2.0, (9.9 + i / 10, 10.1 + i / 10)) for i in range(30)]
     plot = str(error_over_cost([*rows, ComparisonRow(("lost", "", "", "", "", "", ""), 2.0, (60.0,))], 8.0, "MACs"))
-    height = int(re.findall(r'viewBox="0 0 720 (\d+)"', plot)[0])
-    heights = sorted(float(y) for y in re.findall(r'<text class="(?:tick|refer)" x="606" y="([\d.]+)"', plot))
+    width, height = (int(size) for size in re.findall(r'viewBox="0 0 (\d+) (\d+)"', plot)[0])
+    labels = [
+        (float(x), float(y)) for x, y in re.findall(r'<text class="(?:tick|refer)" x="([\d.]+)" y="([\d.]+)">', plot)
+    ]
+    heights = sorted(y for x, y in labels if x > width - 150)
     assert len(heights) == 32
     assert min(b - a for a, b in pairwise(heights)) >= 13.9
     assert heights[-1] < height
-    assert "lost (60 %)" in plot
+    assert "lost (60.00 %)" in plot
     spots = {float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', plot)}
     assert max(spots) - min(spots) > 200
 
@@ -50,9 +53,20 @@ def test_methods_stand_in_the_order_of_their_mean_error_with_every_seed_shown() 
     assert "10.25 % at 2.00x" in plot
     assert "75.00 % at 2.00x" in plot
     spots = {title: float(x) for x, title in re.findall(r'<circle cx="([\d.]+)"[^>]*><title>([\d.]+) %', plot)}
-    assert spots["9.00"] < spots["10.00"] < spots["11.00"] < spots["11.50"] < spots["70.00"] == spots["80.00"] == 588
+    assert spots["9.00"] < spots["10.00"] < spots["11.00"] < spots["11.50"] < spots["70.00"] == spots["80.00"]
+    assert ">&gt; 75.00 % at 2.00x<" in plot and "&gt; 10.25" not in plot, "only what is beyond the edge says so"
     assert spots["11.50"] - spots["9.00"] > 200, "the far one squeezes nobody"
     assert ranking_chart([of("alone", 9.0)], None) == ""
+
+
+def test_a_seed_far_from_the_mean_of_its_method_is_drawn_where_it_is() -> None:
+    def of(name: str, *errors: float) -> ComparisonRow:
+        return ComparisonRow((name, "", "", "", "", "", ""), 2.0, errors)
+
+    plot = str(ranking_chart([of("a", 10.0, 20.0), of("b", 15.4, 15.6), of("c", 15.1, 16.1)], 15.0))
+    spots = {title: float(x) for x, title in re.findall(r'<circle cx="([\d.]+)"[^>]*><title>([\d.]+) %', plot)}
+    assert spots["15.40"] < spots["15.60"] < spots["16.10"] < spots["20.00"] - 100
+    assert spots["15.10"] < (spots["10.00"] + spots["20.00"]) / 2 + 10, "one scale for all"
 
 
 def test_a_row_knows_the_mean_and_the_spread_of_its_errors() -> None:
@@ -99,9 +113,9 @@ def test_the_page_holds_the_table_both_charts_and_the_notes_all_escaped(tmp_path
     assert page == tmp_path / "compare.html"
     html = page.read_text()
     assert "<title>A &amp; B</title>" in html
-    assert html.count("<svg") == 2 and html.count("<circle") == 4
+    assert html.count("<svg") == 4 and html.count("<circle") == 8, "for wide and for narrow pages"
     assert html.count("<td>&lt;m0&gt;</td>") == 1 and "&lt;note&gt;" in html and "compare &lt;x&gt;" in html
-    assert "<h2>Error against MACs</h2>" in html and ">MACs reduced; upwards the test error in per cent<" in html
+    assert "<h2>Error against MACs <" in html and ">times fewer MACs<" in html
     assert "fine-tuning. MACs, parameters: reduction. Errors" in html
     assert "dense 8.00 %" in html and "dashed: the dense network, 8.00 %" in html
 
@@ -109,6 +123,6 @@ def test_the_page_holds_the_table_both_charts_and_the_notes_all_escaped(tmp_path
 def test_the_page_of_a_single_method_ranks_nothing(tmp_path: Path) -> None:
     row = ComparisonRow(("rbp", "4", "2.0", "2.0", "", "9.0", "", "1.0", "7"), 2.0, (9.0,))
     html = write_page(tmp_path, [row], "one", cost=PARAMS, dense=None, notes=[], command="").read_text()
-    assert "Methods by error" not in html and html.count("<svg") == 1
-    assert "<h2>Error against parameters</h2>" in html and ">parameters reduced; upwards" in html
+    assert "Methods by error" not in html and html.count("<svg") == 2
+    assert "<h2>Error against parameters <" in html and ">times fewer parameters<" in html
     assert error_over_cost([ComparisonRow(("lost",))], 8.0, "MACs") == ""

@@ -65,7 +65,7 @@ def test_the_chart_has_a_point_for_each_finished_run_and_one_dense_line() -> Non
         return of_events(name, {"event": "start"}, {"event": "done", "summary": summary})
 
     chart = error_against_macs([run("a", 7.0), run("b", 8.0), run("c", None), run("d", 0.5, metric="loss")])
-    assert chart.count("<circle") == 2 and "dense 6.00 %" in chart and ">d<" not in chart
+    assert chart.count("<circle") == 2 * 2 and "dense 6.00 %" in chart and ">d<" not in chart
     assert "dense" not in error_against_macs([run("a", 7.0), run("b", 8.0, before=5.0)]), "two dense networks"
     losses = error_against_macs([run("d", 0.5, 0.4, "loss"), run("e", 0.6, 0.4, "loss")])
     assert "d: 0.5000" in losses and "%" not in losses

@@ -5,9 +5,22 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from markupsafe import Markup
 
 from rbprune.report import svg
-from rbprune.report.svg import Frame, Scale, height_for_labels, padded_range, round_ticks, spread_labels
+from rbprune.report.svg import (
+    NARROW,
+    WIDE,
+    Frame,
+    Scale,
+    both_widths,
+    clipped,
+    height_for_labels,
+    padded_range,
+    room_for,
+    round_ticks,
+    spread_labels,
+)
 
 
 def test_docstring_examples() -> None:
@@ -67,3 +80,27 @@ def test_every_tick_is_labelled_and_the_label_stands_in_the_middle() -> None:
     (label,) = drawn.findall("text[@class='label']")
     assert (label.text, label.attrib["x"]) == ("a & b", "119")
     assert drawn.attrib["aria-label"] == "<t>"
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_a_label_is_whole_where_there_was_room_for_it(width: int) -> None:
+    for length in range(1, 24):
+        label = "x" * length
+        assert clipped(label, room_for(["a", label], width), width) == label
+    far = clipped("x" * 200, room_for(["x" * 200], width), width)
+    assert far.endswith("...") and len(far) < 80, "at most nearly half of the chart"
+
+
+def test_labels_of_a_narrow_chart_stand_further_apart() -> None:
+    for width in (WIDE, NARROW):
+        frame = Frame(width, height_for_labels(9, width))
+        levels = spread_labels([50.0] * 9, frame.ground, frame.label_spacing)
+        assert min(b - a for a, b in pairwise(levels)) == pytest.approx(frame.label_spacing)
+        assert levels[0] > 0
+    assert Frame(NARROW, 100).label_spacing > 1.3 * Frame(WIDE, 100).label_spacing
+
+
+def test_a_chart_for_both_widths_is_drawn_twice_or_not_at_all() -> None:
+    drawn = both_widths(lambda width: Markup(f"<svg>{width}</svg>"))
+    assert drawn == f'<div class="when-wide"><svg>{WIDE}</svg></div><div class="when-narrow"><svg>{NARROW}</svg></div>'
+    assert both_widths(lambda width: Markup("")) == ""

@@ -186,7 +186,7 @@ def test_the_command_prints_the_table_and_writes_the_page(folder: Path, capsys: 
     assert re.search(r"uniform +\d+-\d+-\d+ +[\d.]+ +[\d.]+ +[\d.]+", shown)
     assert "slimming: seed 0: slimming ranks by batch normalisation" in shown
     page = (folder / "compare.html").read_text()
-    assert page.count("<circle") == 4, "two methods of one seed, in two plots"
+    assert page.count("<circle") == 2 * 4, "two methods of one seed, in two plots, for wide and narrow pages"
     assert "failed, see the notes" in page
     assert "<script" not in page
     table = (folder / "compare.md").read_text()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph, Site
+from rbprune.graph.sites import Part
 from rbprune.methods.channel_factor import ChannelFactor, Gates
 from rbprune.methods.cost_target import rank_within_site
 from rbprune.methods.numerics import importance
@@ -136,6 +136,20 @@ class Taylor(RankStage):
         return importance.normalised(self.split(processes.mean(self._scores))[site.name])
 
 
+def scaling_norms(graph: ChannelGraph, site: Site) -> list[tuple[Part, _BatchNorm]]:
+    """The batch normalisations that carry the channels of a site and scale them, each with its part of the site."""
+    along = [part for part in site.parts if part.role == "along" and graph.is_module(part.owner)]
+    modules = [(part, graph.module(part.owner)) for part in along]  # a parameter or buffer by itself is no norm
+    return [(part, module) for part, module in modules if isinstance(module, _BatchNorm) and module.affine]
+
+
+def lacks_scale(graph: ChannelGraph, site: Site) -> str | None:
+    """Why slimming cannot judge a site, where it cannot."""
+    if scaling_norms(graph, site):
+        return None
+    return f"slimming ranks by batch normalisation, and site {site.name!r} has none"
+
+
 class Slimming(RankStage):
     """An L1 penalty on the scales of batch normalisation while training; the smallest scales go (Liu et al. 2017)."""
 
@@ -146,19 +160,10 @@ class Slimming(RankStage):
     def _gammas(self, site: Site) -> Tensor:
         """The size of the scale of each channel in every batch normalisation that carries it: [norms, channels]."""
         found = []
-        for part in site.parts:
-            if part.role != "along" or not self.graph.is_module(part.owner):
-                continue  # a parameter or buffer by itself is no norm
-            module = self.graph.module(part.owner)
-            if isinstance(module, _BatchNorm) and module.affine:
-                places = self.graph.places(site, part).to(module.weight.device)
-                found.append(module.weight[places].abs().sum(1))
-        if found:
-            return torch.stack(found)
-        raise UnprunableError(
-            f"slimming ranks by batch normalisation, and site {site.name!r} has none; choose sites with prune.only, "
-            "or take another method"
-        )
+        for part, module in scaling_norms(self.graph, site):
+            places = self.graph.places(site, part).to(module.weight.device)
+            found.append(module.weight[places].abs().sum(1))
+        return torch.stack(found)
 
     def penalty(self) -> Tensor:
         strength = self.settings.options.get("l1", 1e-4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,7 @@ from rbprune.graph import ChannelGraph, Site
 from rbprune.methods.bc import HorseshoeStage, JeffreysStage
 from rbprune.methods.cp import CPStage
 from rbprune.methods.dds import DDSBlocksStage, DDSStage
-from rbprune.methods.ranking import L1, Random, Slimming, Taylor, UniformL1
+from rbprune.methods.ranking import L1, Random, Slimming, Taylor, UniformL1, lacks_scale
 from rbprune.methods.rbp import DiracStage
 from rbprune.methods.sbp import BMRSStage, SBPStage
 from rbprune.methods.schedule import Schedule, at_once, by_depth, one_by_one
@@ -21,6 +21,13 @@ from rbprune.methods.thinet import ThiNetStage
 from rbprune.methods.torch_pruning import PeerBN, PeerGroup, PeerStage, PeerTaylor
 
 Branches = Literal["no", "too", "only"]
+Objection = Callable[[ChannelGraph, Site], str | None]
+"""Says why a site cannot be judged; nothing where it can."""
+
+
+def no_objection(graph: ChannelGraph, site: Site) -> str | None:
+    """Any site can be judged."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class Method:
     """Leave alone the blocks whose shortcut is not the identity (the paper's RRBP does)."""
     branches: Branches = "no"
     """Whether it judges whole branches of residual blocks: never, too (``prune.blocks``), or nothing else."""
+    objection: Objection = no_objection
+    """Which sites it cannot judge: a run that would come to one is refused before it begins."""
 
     def check_options(self, options: Mapping[str, float]) -> None:
         """Refuse ``prune.options`` that the method does not have."""
@@ -58,8 +67,12 @@ def register_method(
     *,
     skip_downsampling: bool = False,
     branches: Branches = "no",
+    objection: Objection = no_objection,
 ) -> None:
     """Make a method known by name, for ``method=`` and ``--method``.
+
+    ``objection(graph, site)`` says in words why the method cannot judge a site, and nothing where it can: a run that
+    would come to such a site is refused before it begins.
 
     >>> import torch
     >>> from rbprune.methods import Verdict
@@ -72,7 +85,7 @@ def register_method(
     >>> METHODS.pop("every-second").summary
     'every second channel'
     """
-    METHODS[name] = Method(name, stage, schedule, summary, skip_downsampling, branches)
+    METHODS[name] = Method(name, stage, schedule, summary, skip_downsampling, branches, objection)
 
 
 register_method("rbp", DiracStage, one_by_one, "recursive Bayesian pruning (the paper), layer by layer", branches="too")
@@ -98,7 +111,9 @@ register_method("dds-blocks", DDSBlocksStage, at_once, "the same for whole resid
 register_method("l1", L1, at_once, "filters of least L1 norm, one ranking over all layers")
 register_method("uniform", UniformL1, at_once, "filters of least L1 norm, the same share of every layer")
 register_method("taylor", Taylor, at_once, "channels of least first-order effect on the loss")
-register_method("slimming", Slimming, at_once, "L1 on batch normalisation, the smallest scales go")
+register_method(
+    "slimming", Slimming, at_once, "L1 on batch normalisation, the smallest scales go", objection=lacks_scale
+)
 register_method("random", Random, at_once, "any channels, the same share of every layer")
 
 register_method("tp-magnitude", PeerStage, at_once, "torch-pruning: magnitude, the same share of every layer")
@@ -132,6 +147,9 @@ def schedule_sites(graph: ChannelGraph, settings: PruningSettings) -> list[list[
         raise UnprunableError(
             f"method {settings.method!r} finds nothing to prune in this {type(graph.model).__name__}; {hint}"
         )
+    for site in (site for stage in stages for site in stage):
+        if reason := found.objection(graph, site):
+            raise UnprunableError(f"{reason}; choose sites with prune.only, or take another method")
     return [[site.name for site in stage] for stage in stages]
 
 

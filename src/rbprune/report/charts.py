@@ -8,21 +8,26 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from rbprune.report.svg import (
+    CHARACTER,
+    WIDE,
     Frame,
     Scale,
+    clipped,
     dot,
+    enlargement,
     general,
     height_for_labels,
     padded_range,
     polyline,
+    room_for,
     spread_labels,
     text,
 )
 
 MOST_DOTS = 150
 MOST_POINTS = 1000
-CHARACTER = 6.5
-"""About how many pixels wide a character of a label is."""
+FEW_POINTS = 30
+"""Up to so many points of a line have a dot each, which tells its value under the pointer."""
 DASHES = ("", "6 4", "2 3", "10 3 2 3")
 """Patterns by which the lines of one chart differ without their colours too."""
 BINS = 20
@@ -114,7 +119,7 @@ def _line(points: Sequence[Point], x: Scale, y: Scale) -> list[str]:
     parts = [f'<path class="line" d="{path}"/>'] if len(points) > 1 else []
     crowded = (x.end - x.begin) / len(points) < 9
     shown = points if len(points) <= MOST_DOTS else points[-1:]
-    return parts + [dot(x(p.x), y(p.y), p.tip, quiet=crowded and p is not points[-1]) for p in shown]
+    return parts + [dot(x(p.x), y(p.y), p.tip, kind="quiet" if crowded and p is not points[-1] else "") for p in shown]
 
 
 def _reference_label(reference: Reference, x: Scale, y: Scale, points: Sequence[Point]) -> str:
@@ -140,31 +145,37 @@ def multi_line_chart(
     title: str,
     x_label: str,
     unit: str = " %",
-    width: int = 900,
+    width: int = WIDE,
     height: int = 320,
 ) -> Markup:
     """Named lines through points (x, y), each with its name and last value at its end; nothing without points."""
     lines = {name: points for name, points in lines.items() if points}
     if not lines:
         return Markup("")
-    frame = Frame(width, max(height, height_for_labels(len(lines))), right=150)
+    labels = [f"{name} {points[-1][1]:.2f}{unit}" for name, points in lines.items()]
+    frame = Frame(width, max(height, height_for_labels(len(lines), width)), right=8 + room_for(labels, width))
     xs = [x for points in lines.values() for x, _ in points]
     x = frame.x_scale(*((min(xs), max(xs)) if max(xs) > min(xs) else (min(xs) - 0.5, min(xs) + 0.5)))
     y = frame.y_scale(*padded_range([y for points in lines.values() for _, y in points]))
-    parts = frame.axes(x, y, x_label, show_y=lambda value: f"{value:g}{unit}", most_x=10)
-    levels = spread_labels([y(points[-1][1]) for points in lines.values()], frame.ground)
-    for number, ((name, points), level) in enumerate(zip(lines.items(), levels, strict=True)):
-        path = polyline((x(a), y(b)) for a, b in points)
-        dash = DASHES[number % len(DASHES)]
-        parts.append(f'<path class="line series{number % 4}" stroke-dasharray="{dash}" d="{path}"/>')
-        last = points[-1]
-        parts.append(f'<path class="grid" d="M{x(last[0]) + 3} {y(last[1])}L{frame.right_edge + 8} {level}"/>')
-        parts.append(text("refer", frame.right_edge + 12, level + 4, f"{name} {last[1]:.2f}{unit}"))
+    parts = frame.axes(x, y, x_label, show_y=lambda value: f"{value:g}{unit}", most_x=max(3, width // 90))
+    levels = spread_labels([y(points[-1][1]) for points in lines.values()], frame.ground, frame.label_spacing)
+    for number, (name, points, label, level) in enumerate(zip(lines, lines.values(), labels, levels, strict=True)):
+        path, kind, dash = (
+            polyline((x(a), y(b)) for a, b in points),
+            f"series{number % 4}",
+            DASHES[number % len(DASHES)],
+        )
+        parts.append(f'<path class="line {kind}" stroke-dasharray="{dash}" d="{path}"/>')
+        if len(points) <= FEW_POINTS:
+            parts += [dot(x(a), y(b), f"{name} {b:.2f}{unit} at {a:g}", kind=kind) for a, b in points]
+        end = points[-1]
+        parts.append(f'<path class="grid" d="M{x(end[0]) + 3} {y(end[1])}L{frame.right_edge + 8} {level}"/>')
+        parts.append(text("refer", frame.right_edge + 12, level + 4, clipped(label, frame.right - 8, width)))
     return frame.drawing(title, parts)
 
 
 def column_chart(
-    channels: Mapping[str, tuple[float, float]], *, title: str, width: int = 1060, height: int = 260
+    channels: Mapping[str, tuple[float, float]], *, title: str, width: int = WIDE, height: int = 260
 ) -> Markup:
     """For each named layer its channels before (a pale column) and after pruning (a column in front of it).
 
@@ -176,7 +187,7 @@ def column_chart(
     most = max(before for before, _ in channels.values()) or 1.0
     y = frame.y_scale(0.0, most)
     step = (frame.right_edge - frame.left) / len(channels)
-    every = max(1, round(22 / step))
+    every = max(1, round(22 * enlargement(width) / step))
     columns = []
     for number, (name, (before, after)) in enumerate(channels.items()):
         left, wide = frame.left + step * (number + 0.1), step * 0.8

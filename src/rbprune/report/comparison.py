@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from markupsafe import Markup
@@ -12,7 +13,19 @@ from markupsafe import Markup
 from rbprune.graph.cost import COSTS, Cost
 from rbprune.report.html import environment
 from rbprune.report.plain_table import PlainTable
-from rbprune.report.svg import Frame, Scale, dot, height_for_labels, padded_range, spread_labels, text
+from rbprune.report.svg import (
+    WIDE,
+    Frame,
+    Scale,
+    both_widths,
+    clipped,
+    dot,
+    height_for_labels,
+    padded_range,
+    room_for,
+    spread_labels,
+    text,
+)
 from rbprune.utils.files import write_atomic
 from rbprune.utils.numbers import score
 
@@ -94,9 +107,11 @@ def write_page(
         .render(
             table=table,
             reduced=[cost.label for cost in COSTS.values() if cost.label in table.columns],
-            ranking=ranking_chart(rows, dense),
+            ranking=both_widths(partial(ranking_chart, rows, dense)),
             cost=cost,
-            error_over_cost=error_over_cost(rows, dense, cost.label),
+            error_over_cost=both_widths(partial(error_over_cost, rows, dense, cost.label)),
+            dense=dense,
+            several=any(len(row.errors) > 1 for row in rows),
             notes=notes,
             command=command,
         )
@@ -119,7 +134,7 @@ def highest_shown(errors: list[float], dense: float | None) -> float:
 
 
 def error_over_cost(
-    rows: Sequence[ComparisonRow], dense: float | None, label: str, width: int = 720, metric: str = "error"
+    rows: Sequence[ComparisonRow], dense: float | None, label: str, width: int = WIDE, metric: str = "error"
 ) -> Markup:
     """Error over how many times a cost fell: one point per method, with a bar of one standard deviation to either side.
 
@@ -131,23 +146,24 @@ def error_over_cost(
     points = [(row.ratio, row.error, row) for row in rows if row.ratio is not None]
     if not points:
         return Markup("")
-    frame = Frame(width, max(380, height_for_labels(len(points))), right=120)
+    most = highest_shown([error for _, error, _ in points], dense)
+    names = [f"{row.name} ({score(error, metric)})" if error > most else row.name for _, error, row in points]
+    names += [] if dense is None else [f"dense {score(dense, metric)}"]
+    frame = Frame(width, max(380, height_for_labels(len(names), width)), right=room_for(names, width))
     x, y = _scatter_scales(frame, points, dense)
-    upwards = "test error in per cent" if metric == "error" else metric
-    parts = frame.axes(x, y, f"{label} reduced; upwards the {upwards}", show_x=lambda ratio: f"{ratio:g}x")
+    parts = frame.axes(x, y, f"times fewer {label}", show_x=lambda ratio: f"{ratio:g}x", most_x=max(3, width // 90))
+    parts.append(text("label", 0, frame.top - 6, "test error in per cent" if metric == "error" else metric))
     spots = [y(min(error, y.high)) for _, error, _ in points]
-    levels = spread_labels(spots + ([] if dense is None else [y(dense)]), frame.ground)
+    levels = spread_labels(spots + ([] if dense is None else [y(dense)]), frame.ground, frame.label_spacing)
     edge = frame.right_edge
     if dense is not None:
-        parts += [frame.reference(y(dense)), text("refer", edge + 6, levels[-1] + 4, f"dense {score(dense, metric)}")]
-    for (ratio, error, row), spot, level in zip(points, spots, levels, strict=False):
-        beyond = error > y.high
-        name = f"{row.name} ({error:.0f} %)" if beyond and metric == "error" else row.name
-        if row.spread and not beyond:
+        parts += [frame.reference(y(dense)), text("refer", edge + 6, levels[-1] + 4, names[-1])]
+    for (ratio, error, row), name, spot, level in zip(points, names, spots, levels, strict=False):
+        if row.spread and error <= most:
             parts.append(f'<path class="line" d="M{x(ratio)} {y(error - row.spread)}V{y(error + row.spread)}"/>')
         parts.append(f'<path class="grid" d="M{x(ratio) + 5} {spot}L{edge + 2} {level}"/>')
-        parts.append(dot(x(ratio), spot, f"{name}: {score(error, metric)}", radius=4))
-        parts.append(text("tick", edge + 6, level + 4, name))
+        parts.append(dot(x(ratio), spot, f"{row.name}: {score(error, metric)}", radius=4))
+        parts.append(text("tick", edge + 6, level + 4, clipped(name, frame.right, width)))
     return frame.drawing(f"error against {label}", parts)
 
 
@@ -162,32 +178,28 @@ def _scatter_scales(
     return frame.x_scale(*across), frame.y_scale(*padded_range(shown + ([] if dense is None else [dense])))
 
 
-def ranking_chart(rows: Sequence[ComparisonRow], dense: float | None, width: int = 720) -> Markup:
+def ranking_chart(rows: Sequence[ComparisonRow], dense: float | None, width: int = WIDE) -> Markup:
     """The methods from the lowest mean error to the highest: a dot per seed, a stroke at their mean, ratios beside it.
 
-    Errors that would squeeze the others together lie on the right edge. A single method has no rank, so nothing is
-    drawn for it.
+    Methods whose mean would squeeze the others together lie on the right edge, marked by >. A single method has
+    no rank, so nothing is drawn for it.
     """
     ranked = sorted((row for row in rows if row.ratio is not None), key=lambda row: row.error)
     if len(ranked) < 2:
         return Markup("")
     most = highest_shown([row.error for row in ranked], dense)
-    shown = [error for row in ranked for error in row.errors if error <= most]
-    frame = Frame(width, ROW * len(ranked) + 46, left=112, right=132, top=6)
+    shown = [error for row in ranked if row.error <= most for error in row.errors]
+    names, results = [row.name for row in ranked], [f"{row.error:.2f} % at {row.ratio:.2f}x" for row in ranked]
+    left, right = room_for(names, width), room_for([f"> {told}" for told in results], width)
+    frame = Frame(width, ROW * len(ranked) + 46, left=left, right=right, top=6)
     x = frame.x_scale(*padded_range(shown + ([] if dense is None else [dense])))
-    known = "" if dense is None else f"; dashed: the dense network, {dense:.2f} %"
-    parts = frame.axes(x, None, f"test error in per cent: a dot per seed, a stroke at the mean{known}")
+    parts = frame.axes(x, None, "test error in per cent", most_x=max(3, width // 120))
     if dense is not None:
         parts.append(f'<path class="reference" d="M{x(dense)} {frame.top}V{frame.ground}"/>')
-    for index, row in enumerate(ranked):
-        parts += _ranking_row(row, x, frame.top + ROW * (index + 0.5))
+    for index, (row, told) in enumerate(zip(ranked, results, strict=True)):
+        level = frame.top + ROW * (index + 0.5)
+        parts.append(text("refer", x.begin - 12, level + 4, clipped(row.name, left, width), anchor="end"))
+        parts += [dot(x(min(error, x.high)), level, f"{error:.2f} %", radius=3.5) for error in row.errors]
+        parts.append(f'<path class="mean" d="M{x(min(row.error, x.high))} {level - 8}v16"/>')
+        parts.append(text("tick", x.end + 10, level + 4, f"> {told}" if max(row.errors) > x.high else told))
     return frame.drawing("methods by error", parts)
-
-
-def _ranking_row(row: ComparisonRow, x: Scale, level: float) -> list[str]:
-    return [
-        text("refer", x.begin - 12, level + 4, row.name, anchor="end"),
-        *(dot(x(min(error, x.high)), level, f"{error:.2f} %", radius=3.5) for error in row.errors),
-        f'<path class="mean" d="M{x(min(row.error, x.high))} {level - 8}v16"/>',
-        text("tick", x.end + 10, level + 4, f"{row.error:.2f} % at {row.ratio:.2f}x"),
-    ]

@@ -14,6 +14,7 @@ from rbprune.logging.cost_totals import quantity
 from rbprune.report.charts import multi_line_chart
 from rbprune.report.html import environment
 from rbprune.report.plain_table import PlainTable
+from rbprune.report.svg import both_widths
 from rbprune.utils.files import write_atomic
 from rbprune.utils.numbers import score
 
@@ -56,7 +57,8 @@ def frontier_chart(found: Mapping[str, Any]) -> Markup:
     }
     metric = found["points"][0]["metric"]
     unit = " %" if metric == "error" else ""
-    return multi_line_chart(lines, title=f"{metric} against {cost.label}", x_label=f"{cost.label} reduced", unit=unit)
+    title, reduced = f"{metric} against {cost.label}", f"times fewer {cost.label}"
+    return both_widths(lambda width: multi_line_chart(lines, title=title, x_label=reduced, unit=unit, width=width))
 
 
 def write_frontier_page(page: Path, found: Mapping[str, Any], name: str, command: Sequence[str]) -> Path:

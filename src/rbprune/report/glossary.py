@@ -9,7 +9,8 @@ GLOSSARY = {
     "The usual measure of what a network computes.",
     "parameters": "The weights of convolutions and linear layers, which is most of what a file of the network holds.",
     "latency": "How long one forward pass takes, measured on the machine that is named, the dense and the pruned "
-    "network in turns. It rarely falls as much as the MACs do.",
+    "network in turns. The ratio is the median over the turns, which may differ from that of the two medians where "
+    "others use the machine. It rarely falls as much as the MACs do.",
     "validation": "Examples that were held out from training. Every choice of a run looks at them and never at the "
     "test data, so a validation figure is compared with the dense network's validation figure.",
     "dense epoch": "What training the unpruned (dense) network for one epoch costs. A smaller network takes less of "

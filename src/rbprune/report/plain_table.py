@@ -40,7 +40,8 @@ class PlainTable:
         found.caption_justify = "left"
         for number, name in enumerate(self.columns):
             justify: Literal["left", "right"] = "right" if number >= self.names else "left"
-            found.add_column(name, justify=justify, overflow="fold", no_wrap=number == 0)
+            longest = max(map(len, name.split()), default=0)  # words of the heads are not broken
+            found.add_column(name, justify=justify, overflow="fold", no_wrap=number == 0, min_width=longest)
         for cells in self.rows:
             found.add_row(*cells)
         return found

@@ -12,14 +12,12 @@ from markupsafe import Markup
 from rbprune.logging.event_fields import as_text
 from rbprune.report.charts import Band, Point, Reference, line_chart
 from rbprune.report.run_record import Event, RunRecord
-from rbprune.report.svg import general
+from rbprune.report.svg import both_widths, general
 from rbprune.utils.numbers import as_number, decimal, score, share
 
 PHASES = {"pretrain": "pretrain", "prune": "prune", "finetune": "fine-tune"}
 WHILE = {"prune": "while pruning", "finetune": "while fine-tuning", "pretrain": "while pretraining"}
 """The phases in the order of their charts, each with the words for its titles."""
-WIDE, NARROW = 1060, 520
-"""How many pixels wide a chart is that takes a whole row of the page, and one beside another or on a phone."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,6 @@ class TitledChart:
     note: str
     drawing: Markup
     wide: bool = False
-    narrow: Markup | None = None
-    """The same drawn for a narrow page, where ``drawing`` would be too small to read."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ def _error_chart(run: RunRecord, phase: _PhasePlaces) -> TitledChart:
     if phase.name != "prune":
         return TitledChart(f"Validation {run.metric} {_while(phase)}", note, draw())
     title = f"Validation {run.metric} {_while(phase)}"
-    return TitledChart(title, note, draw(width=WIDE), wide=True, narrow=draw(width=NARROW))
+    return TitledChart(title, note, both_widths(lambda width: draw(width=width)), wide=True)
 
 
 def _loss_chart(phase: _PhasePlaces) -> TitledChart:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,9 @@ from rbprune.logging.event_fields import as_mapping, as_text
 from rbprune.report.comparison import ComparisonRow, error_over_cost
 from rbprune.report.html import environment, error_of, latency_of, verdict_of
 from rbprune.report.run_record import RunRecord, SiteRecord
+from rbprune.report.svg import both_widths
 from rbprune.utils.files import write_atomic
 from rbprune.utils.numbers import as_number
-
-WIDE, NARROW = 900, 460
-"""How many pixels wide the chart is, and how many where the page is narrow."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def width_tables(runs: Sequence[RunBeside]) -> list[WidthTable]:
     return tables
 
 
-def error_against_macs(runs: Sequence[RunBeside], width: int = WIDE) -> Markup:
+def error_against_macs(runs: Sequence[RunBeside]) -> Markup:
     """A point for each finished run whose error is known; a dashed line where all had the same dense network.
 
     Errors and losses have no common axis: where there are both, those of the first run's kind are drawn.
@@ -102,7 +101,7 @@ def error_against_macs(runs: Sequence[RunBeside], width: int = WIDE) -> Markup:
     before = {error_of(run.record)["before"] for run in alike}
     dense = before.pop() if len(before) == 1 else None
     metric = alike[0].record.metric if alike else "error"
-    return error_over_cost(rows, dense, MACS.label, width, metric)
+    return both_widths(partial(error_over_cost, rows, dense, MACS.label, metric=metric))
 
 
 def write_side_by_side(page: Path, runs: Sequence[RunBeside], command: str) -> Path:
@@ -126,7 +125,6 @@ def write_side_by_side(page: Path, runs: Sequence[RunBeside], command: str) -> P
             timed=any(latency_of(run.record) for run in runs),
             widths=width_tables(runs),
             chart=error_against_macs(runs),
-            narrow=error_against_macs(runs, NARROW),
             command=command,
         )
     )

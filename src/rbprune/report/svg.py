@@ -11,8 +11,14 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+WIDE, NARROW = 1060, 520
+"""How many pixels wide a chart is that takes a whole row of the page, and one beside another or on a phone."""
 LABEL_SPACING = 14.0
 """The least distance, in pixels, between two labels that stand below each other."""
+CHARACTER = 6.5
+"""About how many pixels wide a character of a label is."""
+ENLARGED = 1.4
+"""How many times larger the letters of a narrow chart are: on a phone it is shown at two thirds of its size."""
 
 general = "{:g}".format
 """How a tick value is written where the chart says nothing else."""
@@ -53,6 +59,11 @@ class Frame:
     def ground(self) -> int:
         """Where the horizontal axis lies, in pixels from the top."""
         return self.height - self.bottom
+
+    @property
+    def label_spacing(self) -> float:
+        """The least distance, in pixels, between two labels that stand below each other."""
+        return LABEL_SPACING * enlargement(self.width)
 
     def x_scale(self, low: float, high: float) -> Scale:
         """The scale that spreads ``low`` to ``high`` over the horizontal axis."""
@@ -119,9 +130,42 @@ class Frame:
         return f"M{self.left} {level}H{self.right_edge}"
 
 
-def height_for_labels(count: int) -> int:
+def enlargement(width: int) -> float:
+    """How many times larger than on a wide chart the letters of one of this width may be."""
+    return 1.0 if width > NARROW else ENLARGED
+
+
+def room_for(labels: Iterable[str], width: int) -> int:
+    """How many pixels the longest of these labels takes beside a chart of this width: at most nearly half of it.
+
+    >>> room_for(["rbp", "tp-magnitude"], WIDE), room_for(["x" * 99], WIDE)
+    (90, 477)
+    """
+    longest = max((len(label) for label in labels), default=0)
+    return math.ceil(min(0.45 * width, 12 + CHARACTER * enlargement(width) * longest))
+
+
+def clipped(label: str, room: float, width: int) -> str:
+    """The label, cut off with three dots where it takes more than the room beside a chart of this width.
+
+    >>> clipped("a.long.name", 52, WIDE)
+    'a.lo...'
+    """
+    most = max(4, int((room - 12) / (CHARACTER * enlargement(width)) + 1e-9))
+    return label if len(label) <= most else f"{label[: max(1, most - 2)]}..."
+
+
+def both_widths(draw: Callable[[int], Markup]) -> Markup:
+    """A chart drawn twice, for a wide page and for a narrow one: the style sheet shows the one that can be read."""
+    wide, narrow = draw(WIDE), draw(NARROW)
+    if not wide:
+        return wide
+    return Markup('<div class="when-wide">{}</div><div class="when-narrow">{}</div>').format(wide, narrow)
+
+
+def height_for_labels(count: int, width: int = WIDE) -> int:
     """The height of a frame, with its usual margins, in which ``count`` labels and one more fit below each other."""
-    return round(LABEL_SPACING * (count + 1)) + Frame.top + Frame.bottom
+    return round(LABEL_SPACING * enlargement(width) * (count + 1)) + Frame.top + Frame.bottom
 
 
 def text(kind: str, x: float, y: float, content: str, *, anchor: str = "") -> str:
@@ -134,14 +178,14 @@ def text(kind: str, x: float, y: float, content: str, *, anchor: str = "") -> st
     return f'<text class="{kind}" x="{round(x, 1):g}" y="{round(y, 1):g}"{aligned}>{escape(content)}</text>'
 
 
-def dot(x: float, y: float, tip: str, *, radius: float = 3, quiet: bool = False) -> str:
-    """A dot that shows ``tip`` under the pointer; a quiet one can only be seen then.
+def dot(x: float, y: float, tip: str, *, radius: float = 3, kind: str = "") -> str:
+    """A dot of a class of the style sheet that shows ``tip`` under the pointer; a ``quiet`` one is only seen then.
 
     >>> dot(1.0, 2.5, "7 %", radius=4)
     '<circle cx="1.0" cy="2.5" r="4"><title>7 %</title></circle>'
     """
-    kind = ' class="quiet"' if quiet else ""
-    return f'<circle{kind} cx="{x}" cy="{y}" r="{radius}"><title>{escape(tip)}</title></circle>'
+    named = f' class="{kind}"' if kind else ""
+    return f'<circle{named} cx="{x}" cy="{y}" r="{radius}"><title>{escape(tip)}</title></circle>'
 
 
 def polyline(points: Iterable[tuple[float, float]]) -> str:
@@ -181,8 +225,8 @@ def padded_range(values: list[float], below: float = 0.08) -> tuple[float, float
     return (max(0.0, low - below * span) if low >= 0 else low - below * span), high + 0.08 * span
 
 
-def spread_labels(levels: list[float], bottom: float) -> list[float]:
-    """Heights for labels near the given ones, at least LABEL_SPACING apart, and not below ``bottom``.
+def spread_labels(levels: list[float], bottom: float, spacing: float = LABEL_SPACING) -> list[float]:
+    """Heights for labels near the given ones, at least ``spacing`` apart, and not below ``bottom``.
 
     >>> spread_labels([50.0, 51.0, 100.0], 100)
     [50.0, 64.0, 100.0]
@@ -190,10 +234,10 @@ def spread_labels(levels: list[float], bottom: float) -> list[float]:
     order = sorted(range(len(levels)), key=levels.__getitem__)
     found = sorted(levels)
     for i in range(1, len(found)):
-        found[i] = max(found[i], found[i - 1] + LABEL_SPACING)
+        found[i] = max(found[i], found[i - 1] + spacing)
     found[-1] = min(found[-1], bottom)
     for i in range(len(found) - 2, -1, -1):
-        found[i] = min(found[i], found[i + 1] - LABEL_SPACING)
+        found[i] = min(found[i], found[i + 1] - spacing)
     placed = [0.0] * len(levels)
     for i, index in enumerate(order):
         placed[index] = found[i]

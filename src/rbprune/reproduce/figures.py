@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from rbprune.report.charts import column_chart, histogram, multi_line_chart
 from rbprune.report.run_record import RunRecord, gather_run
+from rbprune.report.svg import both_widths
 from rbprune.runs.folder import RunFolder
 from rbprune.utils.numbers import as_number
 
@@ -69,7 +70,8 @@ def _channels(label: str, run: RunRecord) -> Figure:
         if site.before is not None and site.values
     }
     left, had = (sum(pair[k] or 0 for pair in found.values()) for k in (1, 0))
-    drawing = column_chart({name: (a or 0.0, b or 0.0) for name, (a, b) in found.items()}, title=label)
+    columns = {name: (a or 0.0, b or 0.0) for name, (a, b) in found.items()}
+    drawing = both_widths(lambda width: column_chart(columns, title=label, width=width))
     return Figure(f"Channels left, {label}", f"{left:g} of {had:g}", drawing)
 
 
@@ -86,5 +88,6 @@ def recovery(run: RunRecord) -> list[tuple[float, float]]:
 
 def _recovery(runs: Mapping[str, RunRecord]) -> Figure:
     series = {label: recovery(run) for label, run in runs.items()}
-    drawing = multi_line_chart(series, title="Error while fine-tuning", x_label="epochs of fine-tuning")
-    return Figure("Error while fine-tuning", "validation error; epoch 0 is just after the last cut", drawing)
+    title, epochs = "Error while fine-tuning", "epochs of fine-tuning"
+    drawing = both_widths(lambda width: multi_line_chart(series, title=title, x_label=epochs, width=width))
+    return Figure(title, "validation error; epoch 0 is just after the last cut", drawing)
