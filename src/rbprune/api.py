@@ -73,6 +73,7 @@ class Result:
         *,
         format: str = "onnx",
         int8: bool = False,
+        half: bool = False,
         batch: Batch = "dynamic",
         inputs: Any = None,
         calibration: Iterable[LabelledBatch] | None = None,
@@ -81,8 +82,8 @@ class Result:
         """Write the pruned model for another runtime: to a folder for the Hugging Face hub, or to a file alone.
 
         The file is checked on ``inputs`` (the example inputs of the run by default) against the model before it gets
-        its name. ``int8`` needs ``calibration``, training batches of (inputs, targets); with ``validation`` it tells
-        the error before and after.
+        its name. ``int8`` needs ``calibration``, training batches of (inputs, targets); ``half`` rounds weights to
+        16 bits; with ``validation`` both tell the error before and after.
         """
         given = inputs is not None
         origin = "inputs that were given" if given else "the example inputs of the run"
@@ -92,7 +93,7 @@ class Result:
             calibration=None if calibration is None else lambda: (batch[0] for batch in calibration),
             held_out=None if validation is None else lambda: validation,
         )
-        return export_network(self._network(), samples, out, format=format, int8=int8, batch=batch)
+        return export_network(self._network(), samples, out, format=format, int8=int8, half=half, batch=batch)
 
     def _network(self) -> PrunedNetwork:
         facts = self.config.model

@@ -38,6 +38,20 @@ def test_export_tells_what_it_wrote_and_what_the_check_found(
     assert Path(told["file"]).stat().st_size == told["bytes"]
 
 
+def test_a_folder_in_sixteen_bits_is_exported_again_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, small = run_folder(tmp_path / "run", "lenet5"), str(tmp_path / "small")
+    assert run("export", str(folder), "--format", "safetensors", "--half", "--out", small) == 0
+    text = capsys.readouterr().out
+    assert "model.safetensors  (safetensors, 16 bits, batch dynamic, " in text
+    assert "% in 16 bits" in text
+    size = (tmp_path / "small" / "model.safetensors").stat().st_size
+    assert size < 0.52 * (folder / "model.safetensors").stat().st_size
+    assert run("export", small, "--format", "pt2", "--out", small) == 0
+    assert (tmp_path / "small" / "model.safetensors").stat().st_size == size
+
+
 def test_export_explains_its_mistakes(tmp_path_factory: pytest.TempPathFactory, refused: Refused) -> None:
     folder = str(run_folder(tmp_path_factory.mktemp("cli") / "run", "lenet5"))
     for words, message in [

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import rbprune
 from rbprune.errors import ConfigError, ExportError
 from rbprune.export import write
-from rbprune.export.formats import write_safetensors
 from rbprune.export.write import Exported, export_network
 from tests.export.small import small_network, small_samples
 from tests.networks import stripes, tiny_cnn
@@ -124,16 +124,39 @@ def test_the_folder_is_read_back_and_can_be_pushed(folder: tuple[Path, dict[tupl
     assert sorted(path.suffix for path in out.iterdir() if path.name.startswith(".")) == []
 
 
+def test_sixteen_bits_make_safetensors_half_as_large_and_tell_the_error(tmp_path: Path) -> None:
+    network, samples, out = small_network(), small_samples(), tmp_path / "hub"
+    before = {name: tensor.clone() for name, tensor in network.model.state_dict().items()}
+    found = export_network(network, samples, out, format="safetensors", half=True)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.model.state_dict().items())
+    held = load_file(out / "model.safetensors")
+    assert {name for name, tensor in held.items() if tensor.dtype is torch.float16} == {
+        name for name, tensor in before.items() if tensor.dim() > 1
+    }
+    for name, tensor in held.items():
+        torch.testing.assert_close(tensor.to(before[name]), before[name], rtol=2**-11, atol=1e-7)
+    assert 0 < found.difference < 0.01
+    assert found.errors is not None and abs(found.errors["after"] - found.errors["before"]) <= 2.5
+    export_network(network.halved(), samples, out, format="pt2")  # into the same folder: it is the same network
+    assert "safetensors, 16 bits" in (out / "README.md").read_text("utf-8")
+
+
+def test_weights_that_sixteen_bits_cannot_hold_are_refused(tmp_path: Path) -> None:
+    network = small_network(learnt=False)
+    with torch.no_grad():
+        network.model[10].weight[0, 0] = 1e5
+    with pytest.raises(ExportError, match=r"'10.weight' holds numbers beyond 65504"):
+        export_network(network, small_samples(), tmp_path / "hub", format="safetensors", half=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_that_fails_the_check_never_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network, samples = small_network(learnt=False), small_samples()
 
-    def wrong(model: torch.nn.Module, file: Path) -> None:
-        other = small_network(learnt=False).model
-        with torch.no_grad():
-            other[10].bias += 1
-        write_safetensors(other, file)
+    def wrong(tensors: dict[str, torch.Tensor], file: Path) -> None:
+        save_file({**tensors, "10.bias": tensors["10.bias"] + 1}, file)
 
-    monkeypatch.setattr(write, "write_safetensors", wrong)
+    monkeypatch.setattr(write, "save_file", wrong)
     for out in (tmp_path / "new" / "hub", tmp_path / "alone.safetensors"):
         with pytest.raises(
             ExportError, match=r"the safetensors file differs from the network by \d.* it was not written"

@@ -27,6 +27,7 @@ def export(
     format: Annotated[Format, Parameter(help="the kind of file")],
     out: Annotated[Path, Parameter(help="a folder for the Hugging Face hub, or the file alone: FILE.onnx, ...")],
     int8: Annotated[bool, Parameter(negative=(), help="quantise, calibrated on training images")] = False,
+    half: Annotated[bool, Parameter(negative=(), help="weights in 16 bits: safetensors half as large")] = False,
     batch: Annotated[str, Parameter(help="dynamic, or the one batch size that the file takes")] = "dynamic",
     license: Annotated[str | None, Parameter(help="of the weights, for the card: apache-2.0, ...")] = None,
     set: Set = [],  # noqa: B006
@@ -50,7 +51,7 @@ def export(
     network = open_network(folder, model, set, trust=trust)
     network = network if license is None else replace(network, license=license)
     samples = samples_of(network, sizes(input), required=bool(set))
-    exported = export_network(network, samples, out, format=format, int8=int8, batch=size)
+    exported = export_network(network, samples, out, format=format, int8=int8, half=half, batch=size)
     if json:
         print(dumps({"file": str(exported.file), **exported.as_dict()}, indent=2))
     else:
@@ -67,12 +68,15 @@ def _batch(text: str) -> Batch:
 
 
 def _lines(exported: Exported) -> list[str]:
-    kind = f"{exported.format}{', int8' if exported.int8 else ''}, batch {exported.batch}"
+    rounded = [*(["16 bits"] if exported.half else []), *(["int8"] if exported.int8 else [])]
+    kind = ", ".join([exported.format, *rounded, f"batch {exported.batch}"])
     lines = [f"{exported.file}  ({kind}, {decimal(exported.bytes / 1e6)} MB)"]
     if exported.int8:
         lines.append(f"calibrated on {exported.calibrated_on} training images")
     if exported.errors is not None:
         before, after = exported.errors["before"], exported.errors["after"]
-        lines.append(f"error on the {exported.errors['data']}: {before:.2f} % in PyTorch, {after:.2f} % in int8")
+        lines.append(
+            f"error on the {exported.errors['data']}: {before:.2f} % in PyTorch, {after:.2f} % in {rounded[-1]}"
+        )
     lines.append(f"differs from PyTorch by {exported.difference:.1e} of the largest output, on {exported.checked_on}")
     return lines

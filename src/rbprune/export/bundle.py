@@ -18,7 +18,6 @@ from rbprune.export.signature import Signature
 from rbprune.runs.folder import RunFolder
 from rbprune.utils.checksums import sha256_file, sums_text
 from rbprune.utils.files import write_atomic
-from rbprune.utils.state import state_tensors
 
 CARD = "README.md"
 KEPT_OF_SUMMARY = (
@@ -36,7 +35,7 @@ class Bundle:
 
     def __init__(self, folder: Path, network: PrunedNetwork) -> None:
         self.folder, self.network = folder, network
-        self.weights = save(state_tensors(network.model))
+        self.weights = save(network.stored_tensors())
         self.earlier = self._read_earlier()
 
     def _read_earlier(self) -> dict[str, Any]:

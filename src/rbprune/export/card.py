@@ -111,7 +111,7 @@ def _files(config: Mapping[str, Any]) -> str:
         rows.append(
             (
                 f"`{name}`",
-                f"{file['format']}{', int8' if file['int8'] else ''}",
+                f"{file['format']}{', 16 bits' if file.get('half') else ''}{', int8' if file['int8'] else ''}",
                 str(file["batch"]),
                 size,
                 _checked(file),
@@ -125,10 +125,8 @@ def _files(config: Mapping[str, Any]) -> str:
 
 
 def _checked(file: Mapping[str, Any]) -> str:
-    if not file["int8"]:
-        return f"differs from PyTorch by {file['difference']:.1e} of the largest output, on {file['checked_on']}"
     errors = file.get("errors")
-    told = f"calibrated on {file['calibrated_on']} training images; "
+    told = f"calibrated on {file['calibrated_on']} training images; " if file["int8"] else ""
     if errors:
         return f"{told}error {errors['before']:.2f} % -> {errors['after']:.2f} % on {errors['data']}"
     return f"{told}differs from PyTorch by {file['difference']:.1e} of the largest output, on {file['checked_on']}"

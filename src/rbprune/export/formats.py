@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rbprune.errors import ConfigError, ExportError, first_line
@@ -16,7 +16,7 @@ from rbprune.export.signature import Signature, flat_tensors
 from rbprune.measure.runtimes import import_openvino, open_onnx, open_openvino
 from rbprune.runs.folder import RunFolder
 from rbprune.utils.inputs import call
-from rbprune.utils.state import load_state, state_tensors
+from rbprune.utils.state import load_state
 
 Format = Literal["onnx", "pt2", "openvino", "safetensors"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -93,11 +93,6 @@ def write_openvino(onnx: Path, file: Path) -> None:
             runtime.save_model(runtime.convert_model(str(onnx)), str(file), compress_to_fp16=False)
     except Exception as error:
         raise ExportError(f"OpenVINO cannot convert this network: {first_line(error)}; try --format onnx") from error
-
-
-def write_safetensors(model: nn.Module, file: Path) -> None:
-    """Write the state of the network, in the numbers that it has."""
-    save_file(state_tensors(model), file)
 
 
 def open_file(format: Format, file: Path, signature: Signature, model: nn.Module) -> Run:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from rbprune import models
 from rbprune.data.source import Data
-from rbprune.errors import ConfigError, UntrustedCodeError
+from rbprune.errors import ConfigError, ExportError, UntrustedCodeError
 from rbprune.export.config import CONFIG, read_config
 from rbprune.graph import Plan
 from rbprune.models.registry import is_users_code
@@ -23,6 +23,7 @@ from rbprune.runs.trust import ADD_TRUST, allow_code, check_code
 from rbprune.settings.recipe import merge, parse_override
 from rbprune.settings.sections import DataSettings
 from rbprune.utils.imports import is_spec
+from rbprune.utils.state import state_tensors
 
 NAME_DATA = f"name it yourself with --set data.name=path/file.py:factory, or {ADD_TRUST}"
 """What lets a function make the data that only a folder names."""
@@ -44,6 +45,23 @@ class PrunedNetwork:
     """Of the weights, by its name on the Hugging Face hub, such as ``apache-2.0``; None where nobody chose one."""
     untrusted: UntrustedCodeError | None = None
     """Why the data is not loaded: a function makes it that nobody but the folder names."""
+    half: bool = False
+    """Whether kernels and matrices have only the digits of 16 bits, and are stored so."""
+
+    def halved(self) -> PrunedNetwork:
+        """The network with kernels and matrices rounded to 16 bits; vectors, such as statistics, stay as they are."""
+        rounded = replace(self, model=copy.deepcopy(self.model), half=True)
+        for name, tensor in rounded.model.state_dict().items():
+            if _is_matrix(tensor):
+                tensor.copy_(tensor.half())
+                if not bool(tensor.isfinite().all()):
+                    raise ExportError(f"{name!r} holds numbers beyond 65504, too large for 16 bits; leave out --half")
+        return rounded
+
+    def stored_tensors(self) -> dict[str, Tensor]:
+        """The state of the network as files of safetensors hold it."""
+        state = state_tensors(self.model)
+        return {name: each.half() if self.half and _is_matrix(each) else each for name, each in state.items()}
 
     def load_data(self) -> Data:
         """The data that the network was trained on."""
@@ -52,6 +70,10 @@ class PrunedNetwork:
         if self.data is None:
             raise ConfigError("the folder does not say which data it is of; give it with --set data.name=NAME")
         return load_settings_data(self.data)
+
+
+def _is_matrix(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.dim() > 1
 
 
 def open_network(
@@ -102,6 +124,7 @@ def _open_exported(folder: Path, model_name: str | None, changes: dict[str, Any]
         summary=config.summary,
         data=DataSettings(**{**config.data, **changes}) if config.data or "name" in changes else None,
         license=config.license,
+        half=any(file.get("half") for file in config.files.values()),
         untrusted=_refusal(allow_code, folder, code, trust=trust, remedy=NAME_DATA) if code else None,
     )
 

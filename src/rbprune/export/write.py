@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
+
 from rbprune.errors import ConfigError
 from rbprune.export.bundle import Bundle
 from rbprune.export.check import check_file, difference, errors, in_batches, runs_of
@@ -20,7 +22,6 @@ from rbprune.export.formats import (
     write_onnx,
     write_openvino,
     write_pt2,
-    write_safetensors,
 )
 from rbprune.export.network import PrunedNetwork
 from rbprune.export.program import Batch, Program, for_export, make_program, on_cpu
@@ -45,8 +46,10 @@ class Exported:
     calibrated_on: int | None = None
     """Training examples behind the ranges of an int8 file; None for float32."""
     errors: Mapping[str, Any] | None = None
-    """Of an int8 file: top-1 error in per cent of the PyTorch network (``before``) and of the file (``after``), and the
-    ``data`` it was counted on; None where this is no classification, or no data was given."""
+    """Where weights were rounded: top-1 error in per cent of the PyTorch network (``before``) and of the file
+    (``after``), and the ``data`` it was counted on; None where this is no classification, or no data was given."""
+    half: bool = False
+    """Whether the weights were rounded to 16 bits."""
 
     @property
     def int8(self) -> bool:
@@ -57,7 +60,9 @@ class Exported:
         """What ``config.json`` and ``--json`` say of the file."""
         told: dict[str, Any] = {"format": self.format, "int8": self.int8, "batch": self.batch, "bytes": self.bytes}
         told |= {"difference": self.difference, "checked_on": self.checked_on}
-        return told | ({"calibrated_on": self.calibrated_on, "errors": self.errors} if self.int8 else {})
+        told |= {"half": True} if self.half else {}
+        told |= {"calibrated_on": self.calibrated_on} if self.int8 else {}
+        return told | ({"errors": self.errors} if self.int8 or self.half else {})
 
 
 def export_network(
@@ -67,9 +72,12 @@ def export_network(
     *,
     format: str,
     int8: bool = False,
+    half: bool = False,
     batch: Batch = "dynamic",
 ) -> Exported:
     """Write ``network`` to ``out``: a folder for the Hugging Face hub, or, with the format's suffix, the file alone.
+
+    ``int8`` quantises; ``half`` rounds kernels and matrices to 16 bits, which makes safetensors half as large.
 
     Nothing appears under its final name before the file has been opened by its own runtime and has computed what the
     network computes.
@@ -83,10 +91,11 @@ def export_network(
     alone = out.suffix == Path(NAMES[chosen]).suffix
     if alone and (taken := [path for path in parts(out) if path.exists()]):
         raise ConfigError(f"{taken[0]} exists; remove it, or choose another --out")
+    whole, network = network, network.halved() if half else network
     bundle = None if alone else Bundle(out, network)
     with staging(out.parent if alone else out) as place:
         staged = place / (out.name if alone else file_name(chosen, int8))
-        exported, signature = _write_and_check(network, samples, staged, chosen, int8, batch)
+        exported, signature = _write_and_check(network, whole, samples, staged, chosen, int8, batch)
         for part in parts(staged):
             publish(part, (out.parent if alone else out) / part.name)
     final = out if alone else out / staged.name
@@ -105,11 +114,18 @@ def _check_runtimes(format: Format, int8: bool) -> None:
 
 
 def _write_and_check(
-    network: PrunedNetwork, samples: Samples, staged: Path, format: Format, int8: bool, batch: Batch
+    network: PrunedNetwork,
+    whole: PrunedNetwork,
+    samples: Samples,
+    staged: Path,
+    format: Format,
+    int8: bool,
+    batch: Batch,
 ) -> tuple[Exported, Signature | None]:
+    """Write a network, and compare the file with it; where something was rounded, then also with the ``whole`` one."""
     what = f"the {'int8 ' if int8 else ''}{format} file"
     if format == "safetensors":
-        write_safetensors(network.model, staged)
+        save_file(network.stored_tensors(), staged)
         model, signature = for_export(network.model), Signature((), ())
         program = None
     else:
@@ -123,15 +139,17 @@ def _write_and_check(
         del run  # the runtime may hold the file open
         calibrated = _quantise(program, samples, staged, format)
         run = open_file(format, staged, signature, model)
+    if int8 or network.half:
+        original = runs_of(for_export(whole.model))
         size = with_batch(on_cpu(samples.inputs), batch) if batch != "dynamic" else on_cpu(samples.inputs)
-        worst = difference(run(size), runs_of(model)(size), what)
+        worst = difference(run(size), original(size), what)
         if samples.held_out is not None:
-            found = errors([runs_of(model), in_batches(run, batch)], samples.held_out())
+            found = errors([original, in_batches(run, batch)], samples.held_out())
             names = {"data": samples.held_out_name}
             before_after = None if found is None else {"before": found[0], "after": found[1], **names}
-    size_on_disk = sum(part.stat().st_size for part in parts(staged))
-    exported = Exported(staged, format, batch, size_on_disk, worst, samples.origin, calibrated, before_after)
-    return exported, None if program is None else signature
+    on_disk = sum(part.stat().st_size for part in parts(staged))
+    checked = (on_disk, worst, samples.origin, calibrated, before_after, network.half)
+    return Exported(staged, format, batch, *checked), None if program is None else signature
 
 
 def _write(program: Program, format: Format, staged: Path) -> None:
