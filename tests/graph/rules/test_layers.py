@@ -1,4 +1,4 @@
-"""Layers with weights and normalisation: masked == removed, in evaluation and in training, gradients included."""
+"""Layers with weights: masked == removed, in evaluation and in training, gradients included."""
 
 from __future__ import annotations
 
@@ -11,13 +11,6 @@ from rbprune import trace
 from tests.graph.hostile import check_exact, image
 from tests.graph.operations import Case, Net, Refusal, check_operation, check_refused, conv
 from tests.networks import scramble, tiny_cnn
-
-
-def normalised(net: Net, x: Tensor) -> Tensor:
-    norm = net.norm
-    y = F.batch_norm(net.a(x), norm.running_mean, norm.running_var, norm.weight, norm.bias, net.training)
-    return net.b(F.relu(y))
-
 
 NETS: dict[str, Case] = {
     "grouped as a function": (
@@ -73,17 +66,6 @@ NETS: dict[str, Case] = {
         (3, 6, 6),
         {"0": 4},
     ),
-    "group norm": (lambda: nn.Sequential(conv(3, 8), nn.GroupNorm(4, 8), nn.SiLU(), conv(8, 2)), (3, 6, 6), {"0": 4}),
-    "instance norm": (
-        lambda: nn.Sequential(conv(3, 6), nn.InstanceNorm2d(6, affine=True), nn.Mish(), conv(6, 2)),
-        (3, 6, 6),
-        {"0": 6},
-    ),
-    "instance norm without parameters": (
-        lambda: nn.Sequential(conv(3, 6), nn.InstanceNorm2d(6), conv(6, 2)),
-        (3, 6, 6),
-        {"0": 6},
-    ),
     "layer scale": (
         lambda: Net(
             lambda n, x: n.b(n.a(x) * n.gamma), a=conv(3, 6), b=conv(6, 2), gamma=nn.Parameter(torch.randn(6, 1, 1))
@@ -103,11 +85,6 @@ NETS: dict[str, Case] = {
     ),
     "reused module": (
         lambda: Net(lambda n, x: n.c(n.b(F.relu(n.b(n.a(x))))), a=conv(3, 6), b=conv(6, 6), c=conv(6, 2)),
-        (3, 5, 5),
-        {"a": 6},
-    ),
-    "raw batch norm": (
-        lambda: Net(normalised, a=conv(3, 6), norm=nn.BatchNorm2d(6), b=conv(6, 2)),
         (3, 5, 5),
         {"a": 6},
     ),
@@ -138,11 +115,6 @@ REFUSED: dict[str, Refusal] = {
         (3, 6, 6),
         "bound to each other by conv2d with groups",
     ),
-    "group norm as a function": (
-        lambda: Net(lambda n, x: n.b(F.group_norm(n.a(x), 2)), a=conv(3, 6), b=conv(6, 2)),
-        (3, 6, 6),
-        "group_norm normalises over groups of channels, whose number is written",
-    ),
     "attention": (
         lambda: Net(
             lambda n, x: n.b(torch.bmm((y := n.a(x).flatten(2)).transpose(1, 2), y)), a=conv(3, 6), b=nn.Linear(36, 2)
@@ -150,41 +122,12 @@ REFUSED: dict[str, Refusal] = {
         (3, 6, 6),
         "bmm has no channel rule",
     ),
-    "layer norm over channels": (
-        lambda: Net(
-            lambda n, x: n.b(n.norm(n.a(x).permute(0, 2, 3, 1))), a=conv(3, 6), norm=nn.LayerNorm(6), b=nn.Linear(6, 2)
-        ),
-        (3, 5, 5),
-        "'norm' (LayerNorm) normalises over channels",
-    ),
-    "one group": (
-        lambda: nn.Sequential(conv(3, 6), nn.GroupNorm(1, 6), conv(6, 2)),
-        (3, 5, 5),
-        "'1' (GroupNorm) normalises over channels",
-    ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_exact_is_frozen_with_the_line(name: str) -> None:
     check_refused(*REFUSED[name])
-
-
-def test_a_batch_norm_with_a_forward_of_its_own_is_left_as_it_was() -> None:
-    class Counting(nn.BatchNorm2d):
-        def forward(self, x: Tensor) -> Tensor:
-            if self.training:
-                self.num_batches_tracked.add_(1)
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
-
-    Counting.__module__ = "elsewhere"
-    model = nn.Sequential(conv(3, 6), Counting(6), conv(6, 2))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    graph = trace(model, torch.randn(2, 3, 5, 5))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    graph.remove({"0": [1, 2]})
-    assert model[1].num_features == 4
-    assert model(torch.randn(2, 3, 5, 5)).shape == (2, 2, 5, 5)
 
 
 def test_an_input_without_a_batch_is_refused() -> None:

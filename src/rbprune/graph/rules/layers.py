@@ -1,4 +1,4 @@
-"""Layers with weights: they read identities and make new ones; and normalisation, which carries them."""
+"""Layers with weights: they read identities and make new ones; and parameters that are used by themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_leaves
 
-from rbprune.graph.ids import FROZEN, along, compact, spread, varies
+from rbprune.graph.ids import FROZEN, along, spread
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
@@ -188,72 +188,6 @@ def _fix(propagation: Propagation, node: fx.Node, weight: Tensor, shape: torch.S
     dim = dim if len(shape) > 1 and (weight.dim() == 2 or len(shape) == weight.dim()) else 0
     kind = "linear" if weight.dim() == 2 else "conv"
     propagation.fixed[node.name] = (_places(propagation, shape, dim) * weight.numel(), weight.numel(), kind)
-
-
-def batch_norm(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """Batch and instance normalisation: every channel on its own."""
-    name = str(node.target)
-    vector = along(x, 1)
-    if vector is None:
-        return propagation.refuse(node, (x,), "normalises channels that are not in dimension 1", Kind.WRONG_DIMENSION)
-    names = ("weight", "bias", "running_mean", "running_var")
-    propagation.axis(name, "along", vector, tuple((f"{name}.{n}", 0) for n in names))
-    return x
-
-
-def functional_batch_norm(
-    propagation: Propagation,
-    node: fx.Node,
-    x: Tensor,
-    *statistics: Any,
-    weight: Any = None,
-    bias: Any = None,
-    **kwargs: Any,
-) -> Any:
-    """F.batch_norm: statistics and parameters, where they are the model's, follow the channels."""
-    named = (kwargs.get("running_mean"), kwargs.get("running_var"), weight, bias)
-    vector = along(x, 1)
-    if vector is None:
-        return propagation.refuse(node, (x,), "normalises channels that are not in dimension 1", Kind.WRONG_DIMENSION)
-    for tensor in (*statistics, *named):
-        if isinstance(tensor, Tensor):
-            if bool((compact(tensor)[0] == FROZEN).any()):
-                propagation.freeze(node, x, "with parameters that are computed", Kind.MEETS_FIXED)
-            propagation.ids.merge(vector, tensor)
-    return x
-
-
-def group_norm(propagation: Propagation, node: fx.Node, module: nn.GroupNorm, x: Tensor) -> Any:
-    """Group normalisation: a group's channels share statistics, so they go together or not at all."""
-    name = str(node.target)
-    vector = along(x, 1)
-    if vector is None or module.num_groups == 1:
-        return propagation.refuse(
-            node, (x,), "normalises over channels: one less changes the others", Kind.MIXES_CHANNELS
-        )
-    groups = vector.view(module.num_groups, -1)
-    propagation.ids.merge(groups, groups[:, :1])
-    propagation.axis(name, "along", vector, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
-    return x
-
-
-def functional_group_norm(
-    propagation: Propagation, node: fx.Node, x: Tensor, num_groups: Any, *args: Any, **kwargs: Any
-) -> Any:
-    """F.group_norm: only whole groups could go, and their number is written into the model."""
-    what = "normalises over groups of channels, whose number is written: one channel less changes the others"
-    return propagation.refuse(node, (x, args, kwargs), what, Kind.MIXES_CHANNELS)
-
-
-def layer_norm(
-    propagation: Propagation, node: fx.Node, x: Tensor, normalized_shape: Any, *args: Any, **kwargs: Any
-) -> Any:
-    """F.layer_norm and nn.LayerNorm: exact only where they do not run over channels."""
-    if any(varies(x, -1 - d) for d in range(len(tuple(normalized_shape)))):
-        return propagation.refuse(
-            node, (x,), "normalises over channels: one less changes the others", Kind.MIXES_CHANNELS
-        )
-    return x
 
 
 def parameter(propagation: Propagation, node: fx.Node, value: Tensor) -> Tensor:
