@@ -91,10 +91,8 @@ class ChannelGraph:
         return name in self._modules
 
     def hookable(self, site: Site) -> bool:
-        """Whether every consumer of the site is a module, so that noise can be put on its input. One that reads step by
-        step (LSTM, GRU) has no input with the examples first."""
-        readers = [self._modules.get(name) for name in site.consumers]
-        return bool(readers) and not any(reader is None or isinstance(reader, nn.RNNBase) for reader in readers)
+        """Whether every consumer of the site is a module, so that noise can be put on its input."""
+        return bool(site.consumers) and all(map(self.is_module, site.consumers))
 
     def places(self, site: Site, part: Part) -> Tensor:
         """Positions now, on the part's axis, of the channels that are left: [channels, positions per channel]."""

@@ -98,6 +98,11 @@ def test_masked_equals_removed(name: str, training: bool) -> None:
 
 
 REFUSED: dict[str, Refusal] = {
+    "a recurrent layer without a batch": (
+        lambda: Net(lambda n, x: n.b(n.rnn(n.a(x))[0]), a=nn.Linear(3, 6), rnn=nn.GRU(6, 4), b=nn.Linear(4, 2)),
+        (3,),
+        "'rnn' (GRU) of an input without a batch dimension has no rule",
+    ),
     "linear over space": (
         lambda: Net(
             lambda n, x: n.b(n.mix(n.a(x).flatten(2)).unflatten(2, (6, 6))),
@@ -182,10 +187,10 @@ def test_multiplications_of_recurrent_layers_are_counted(kind: type[nn.RNNBase],
     assert sum(layer.macs for layer in graph.history().original_layers(graph.layers())) == by_hand(6)
 
 
-def test_no_noise_is_put_on_what_a_recurrent_layer_reads() -> None:
+def test_noise_can_be_put_on_what_a_recurrent_layer_reads() -> None:
     model = Net(lambda n, x: n.b(n.gru(n.a(x))[0]), a=nn.Linear(3, 6), gru=nn.GRU(6, 4), b=nn.Linear(4, 2))
     graph = trace(model, torch.zeros(5, 2, 3))
-    assert [(site.name, graph.hookable(site)) for site in graph.sites] == [("a", False)]
+    assert [(site.name, graph.hookable(site)) for site in graph.sites] == [("a", True)]
     graph.remove({"a": [0, 4]})
     assert model.gru.input_size == 4
     assert model(torch.zeros(5, 2, 3)).shape == (5, 2, 2)

@@ -69,6 +69,8 @@ def linear(propagation: Propagation, node: fx.Node, module: nn.Linear, x: Tensor
 def recurrent(propagation: Propagation, node: fx.Node, module: nn.RNNBase, x: Tensor, *state: Any) -> Any:
     """LSTM, GRU, RNN: they read channels in the last dimension; what they make they read again, so it stays."""
     name = str(node.target)
+    if x.dim() != 3:
+        return propagation.refuse(node, (x, state), "of an input without a batch dimension has no rule", Kind.NO_RULE)
     for leaf in tree_leaves(state):
         if isinstance(leaf, Tensor):
             propagation.freeze(node, leaf, "takes a state from it", Kind.NOT_SUPPORTED)
