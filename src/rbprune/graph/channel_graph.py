@@ -22,6 +22,7 @@ from rbprune.graph.latency_table import LatencyTable
 from rbprune.graph.layer_table import refresh_counts, set_width
 from rbprune.graph.reasons import Reason
 from rbprune.graph.sites import Axis, Part, Role, Site
+from rbprune.graph.size_attributes import set_size
 
 
 class ChannelGraph:
@@ -188,6 +189,8 @@ class ChannelGraph:
         for (owner, role), stay in stays.items():
             if owner in self._modules:
                 set_width(self._modules[owner], role, int(stay.sum()))
+            if counted := self._axes[owner, role].counted:
+                set_size(self._modules[counted.module], counted.key, int(stay.sum()))
             self._alive[owner, role] = self._alive[owner, role][stay]
         refresh_counts(self._modules.values())
         for name, gone in checked.items():
@@ -252,6 +255,8 @@ class ChannelGraph:
                         tensors.setdefault(name, {})[str(dim)] = alive.tolist()
                 if owner in self._modules:
                     widths.setdefault(owner, {})[role] = len(alive)
+                if axis.counted:
+                    widths.setdefault(axis.counted.module, {})[axis.counted.key] = len(alive)
         sites = {s.name: {"channels": s.original, "kept": s.alive.tolist()} for s in self.sites}
         return Plan(tensors, widths, sites, dict(self.removed_blocks))
 

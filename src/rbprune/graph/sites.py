@@ -13,6 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rbprune.graph.size_attributes import Counted
+
 Role = Literal["out", "in", "columns", "along"]
 """How a module holds a channel.
 
@@ -30,6 +32,8 @@ class Axis:
     ids: Tensor
     tensors: tuple[tuple[str, int], ...] = ()
     """Names of the tensors that have this dimension, each with its number."""
+    counted: Counted | None = None
+    """The attribute of a module that holds the number of its positions, where one does and no tensor."""
 
 
 class Part(NamedTuple):

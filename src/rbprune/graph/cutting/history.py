@@ -16,9 +16,9 @@ from torch import nn
 
 from rbprune.graph.branch import is_replaced
 from rbprune.graph.cost import LayerCost
+from rbprune.graph.cutting.check_plan import counts_with_sizes
 from rbprune.graph.cutting.plan import Plan
 from rbprune.graph.cutting.surgery import find_tensor, weight_names
-from rbprune.graph.layer_table import counts_of
 
 _NOTE = "_rbprune_cuts"
 
@@ -38,7 +38,8 @@ class CutHistory:
             return self
         gone = {path: steps for block in self.plan.blocks.values() for path, steps in block.modules.items()}
         changed = {n: None for n in (*earlier.plan.widths, *self.plan.widths) if not is_replaced(n, gone)}
-        counts = {name: counts_of(model.get_submodule(name)) for name in changed}
+        keys = {name: [*earlier.plan.widths.get(name, ()), *self.plan.widths.get(name, ())] for name in changed}
+        counts = {name: counts_with_sizes(model.get_submodule(name), keys[name]) for name in changed}
         return CutHistory(earlier.plan.then(self.plan, counts), {**self.shapes, **earlier.shapes})
 
     def original_layers(self, layers: Iterable[LayerCost]) -> list[LayerCost]:

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from rbprune.graph.ids import FROZEN, along, compact, varies
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
-from rbprune.graph.rules import size_dependence
+from rbprune.graph.rules import attribute_sizes, size_dependence
 from rbprune.graph.rules.shape import is_size
 
 
@@ -78,16 +78,22 @@ def functional_group_norm(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """F.group_norm: whole groups go where their number follows the channels (``x.size(1) // 16``); a written number
-    does not change, so one channel less would change the others."""
+    """F.group_norm: whole groups go where their number follows the channels (``x.size(1) // 16``) or is held in an
+    attribute, which can follow them; a written one does not change, so one channel less would change the others."""
     vector, counted = along(x, 1), size_dependence.counted_by_arguments(propagation, node)
     own = vector is not None and bool(counted) and all(torch.equal(count, vector) for count in counted)
-    if vector is None or not own or not is_size(node.args[1]) or num_groups == 1:
+    held = None if counted else attribute_sizes.counted_by(propagation, node, num_groups)
+    follows = (own and is_size(node.args[1])) or held is not None
+    if vector is None or not follows or num_groups == 1:
         size_dependence.freeze_counted(propagation, node, counted)
+        for each in held or ():
+            attribute_sizes.follow(propagation, node, each, torch.full((num_groups,), FROZEN))
         what = "normalises over groups of channels, whose number is written: one channel less changes the others"
         return propagation.refuse(node, (x, weight, bias), what, Kind.MIXES_CHANNELS)
     groups = vector.view(num_groups, -1)
     propagation.ids.merge(groups, groups[:, :1])
+    for each in held or ():
+        attribute_sizes.follow(propagation, node, each, groups[:, 0])
     return _with_parameters(propagation, node, x, vector, (weight, bias))
 
 
