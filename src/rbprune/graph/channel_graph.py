@@ -17,11 +17,11 @@ from rbprune.graph.cutting.history import CutHistory, note_cuts, read_cuts, tens
 from rbprune.graph.cutting.masking import multiply_input, multiply_output
 from rbprune.graph.cutting.plan import Plan, RemovedBlock
 from rbprune.graph.cutting.remove_branches import check_branches, find_branch, fold_into_output, remove_branches
-from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply, weights_of
+from rbprune.graph.cutting.surgery import check_width, find_tensor, keep_positions, multiply, weights_of
 from rbprune.graph.latency_table import LatencyTable
 from rbprune.graph.layer_table import refresh_counts, set_width
 from rbprune.graph.reasons import Reason
-from rbprune.graph.sites import Axis, Part, Role, Site
+from rbprune.graph.sites import Axis, Part, Role, Site, layer_at, places_of
 from rbprune.graph.size_attributes import set_size
 
 
@@ -181,7 +181,8 @@ class ChannelGraph:
                 stay[self.places(site, part)[gone].flatten()] = False
         self._check_widths(stays)
         names = (name for key in stays for name, _ in self._axes[key].tensors)
-        self._shapes = tensor_shapes(self.model, names) | self._shapes
+        places = {owner: [self._applied[layer]] for owner, _ in stays if (layer := layer_at(owner)) in self._applied}
+        self._shapes = tensor_shapes(self.model, names) | places | self._shapes
         stays = {key: stay for key, stay in stays.items() if not bool(stay.all())}
         cuts = [(name, dim, stay) for key, stay in stays.items() for name, dim in self._axes[key].tensors]
         for name, dim, stay in sorted(cuts, key=lambda cut: cut[1]):  # rows first: they are cheap to cut
@@ -236,12 +237,7 @@ class ChannelGraph:
         """Refuse to cut a model that was changed behind the graph's back."""
         for key in axes:
             for name, dim in self._axes[key].tensors:
-                tensor, width = find_tensor(self.model, name)[2], len(self._alive[key])
-                if tensor is not None and tensor.shape[dim] != width:
-                    raise ModelError(
-                        f"{name!r} has {tensor.shape[dim]} positions in dimension {dim}, this graph knows {width}; "
-                        "something else changed the model: trace it again"
-                    )
+                check_width(self.model, name, dim, len(self._alive[key]))
 
     def plan(self) -> Plan:
         """All that has been removed since the trace."""
@@ -269,6 +265,9 @@ class ChannelGraph:
         made in the forward, and those that recurrent layers use for themselves, come last."""
         found = []
         for owner, positions in self._applied.items():
+            key: tuple[str, Role] = (places_of(owner), "along")
+            if key in self._alive:  # it is applied to each of these channels
+                positions = positions * len(self._alive[key]) // len(self._axes[key].ids)
             weights = weights_of(self.model, self._modules, owner)
             kind, size = "conv" if weights[0].dim() > 2 else "linear", sum(weight.numel() for weight in weights)
             found.append(LayerCost(owner, kind, positions * size, size))
@@ -290,10 +289,10 @@ class ChannelGraph:
         """MACs that disappear from the network as it is now with one channel: its filters and its columns."""
         return MACS.per_channel(self, site)
 
-    def remaining_shares(self, counts: Mapping[str, int]) -> dict[str, float]:
-        """For each layer that would lose weights without so many channels of each site, the share that it keeps."""
-        return layer_shares.remaining_shares(self, counts)
+    def remaining_shares(self, counts: Mapping[str, int], *, of: layer_shares.Share = "weights") -> dict[str, float]:
+        """For each layer that would lose something without so many channels of each site, the share that it keeps."""
+        return layer_shares.remaining_shares(self, counts, of)
 
-    def channel_shares(self, site: Site) -> Iterator[tuple[str, float]]:
-        """Layers that hold weights of the site's channels, each with the share of its weights that one channel has."""
-        return layer_shares.channel_shares(self, site)
+    def channel_shares(self, site: Site, *, of: layer_shares.Share = "weights") -> Iterator[tuple[str, float]]:
+        """Layers that lose something with the site's channels, each with the share of it that one channel has."""
+        return layer_shares.channel_shares(self, site, of)

@@ -85,6 +85,23 @@ class Site:
         return [part.owner for part in self.parts if part.role == "in"]
 
 
+_PLACES = ".places"
+
+
+def places_of(layer: str) -> str:
+    """The owner of the axis of the channels to each of which a layer is applied alike."""
+    return layer + _PLACES
+
+
+def layer_at(owner: str) -> str | None:
+    """The layer whose ``places_of`` this is; None where it is something else.
+
+    >>> layer_at(places_of("mix")), layer_at("mix")
+    ('mix', None)
+    """
+    return owner.removesuffix(_PLACES) if owner.endswith(_PLACES) else None
+
+
 def collect_sites(axes: Iterable[Axis], component: Tensor) -> list[Site]:
     """Group the channels that occur on the same axes into sites, in the order of the axes.
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rbprune import trace
+from rbprune import apply_plan, trace
+from rbprune.graph.layer_shares import layers_without
 from tests.graph.hostile import check_exact, image
 from tests.graph.operations import Case, Net, Refusal, check_operation, check_refused, conv
 from tests.networks import scramble, tiny_cnn
@@ -33,6 +34,15 @@ NETS: dict[str, Case] = {
         ),
         (3, 4, 5),
         {"a": 6},
+    ),
+    "linear over space": (
+        lambda: Net(
+            lambda n, x: n.b(n.back(F.gelu(n.mix(n.bn(n.a(x)).flatten(2)))).unflatten(2, (6, 6))),
+            **{"a": conv(3, 8), "bn": nn.BatchNorm2d(8), "b": conv(8, 2)},
+            **{"mix": nn.Linear(36, 5), "back": nn.Linear(5, 36)},
+        ),
+        (3, 6, 6),
+        {"a": 8},
     ),
     "conv1d": (
         lambda: nn.Sequential(nn.Conv1d(3, 6, 3), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 2, 3)),
@@ -103,13 +113,13 @@ REFUSED: dict[str, Refusal] = {
         (3,),
         "'rnn' (GRU) of an input without a batch dimension has no rule",
     ),
-    "linear over space": (
+    "linear over space and over channels": (
         lambda: Net(
-            lambda n, x: n.b(n.mix(n.a(x).flatten(2)).unflatten(2, (6, 6))),
-            **{"a": conv(3, 6), "b": conv(6, 2), "mix": nn.Linear(36, 36)},
+            lambda n, x: n.b(n.mix(n.mix(n.a(x).flatten(2)).transpose(1, 2)).transpose(1, 2).unflatten(2, (3, 2))),
+            **{"a": conv(3, 6), "b": conv(6, 2), "mix": nn.Linear(6, 6)},
         ),
-        (3, 6, 6),
-        "'mix' (Linear) reads channels that are not in one dimension",
+        (3, 3, 2),
+        "'mix' (Linear)",
     ),
     "depthwise as a function": (
         lambda: Net(
@@ -194,3 +204,32 @@ def test_noise_can_be_put_on_what_a_recurrent_layer_reads() -> None:
     graph.remove({"a": [0, 4]})
     assert model.gru.input_size == 4
     assert model(torch.zeros(5, 2, 3)).shape == (5, 2, 2)
+
+
+def test_multiplications_of_a_linear_layer_over_space_follow_the_channels() -> None:
+    def make() -> nn.Module:
+        return Net(
+            lambda n, x: n.b(n.mix(n.a(x).flatten(2)).unflatten(2, (3, 5))),
+            **{"a": conv(3, 8), "b": conv(8, 2), "mix": nn.Linear(15, 15)},
+        )
+
+    def by_hand(channels: int) -> int:
+        return 15 * 27 * channels + channels * 15 * 15 + 15 * 9 * channels * 2
+
+    model, x = make(), torch.zeros(2, 3, 3, 5)
+    graph = trace(model, x)
+    assert graph.macs() == by_hand(8)
+    assert graph.macs_per_channel(graph["a"]) == pytest.approx(by_hand(1))
+    assert graph.macs_without({"a": 3}) == pytest.approx(by_hand(5))
+    assert sum(layer.macs for layer in layers_without(graph, {"a": 3})) == by_hand(5)
+    dense = graph.params()
+    graph.remove({"a": [0, 4, 7]})
+    assert graph.macs() == by_hand(5)
+    assert graph.params() == 27 * 5 + 225 + 90 < dense
+    again = trace(model, x)
+    assert again.macs() == by_hand(5)
+    again.remove({"a": [1]})
+    assert again.macs() == by_hand(4)
+    assert sum(layer.macs for layer in again.history().original_layers(again.layers())) == by_hand(8)
+    replayed = apply_plan(make(), again.history().plan)
+    assert trace(replayed, x).macs() == by_hand(4)

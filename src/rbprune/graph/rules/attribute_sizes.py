@@ -118,7 +118,7 @@ def _source(file: str) -> _Source:
     except SyntaxError:
         return _Source([], {})
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name_of(node) in _SIZE_ARGUMENTS]
-    sizes = {
+    sizes: dict[_Span, _Size] = {
         (each.lineno, each.end_lineno, each.col_offset, each.end_col_offset): _Size(each.attr, call, index)
         for call in calls
         for index, each in _attributes_in(call)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_leaves
 
-from rbprune.graph.ids import FROZEN, along, spread
+from rbprune.graph.ids import FROZEN, along, spread, varies
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
+from rbprune.graph.sites import Role, places_of
 
 
 def _source(propagation: Propagation, node: fx.Node, x: Tensor, dim: int) -> Tensor:
@@ -58,12 +59,36 @@ def count_inside(propagation: Propagation, node: fx.Node) -> None:
 
 
 def linear(propagation: Propagation, node: fx.Node, module: nn.Linear, x: Tensor) -> Any:
-    """y = x W^T + b over the last dimension."""
+    """y = x W^T + b over the last dimension. Where that is no channels, every channel elsewhere is treated alike."""
     name = str(node.target)
+    repeated = _repeated_over(x)
+    places = (places_of(name), cast(Role, "along"))
+    if repeated is not None and (name not in propagation.applied or places in propagation.axes):
+        return _over_space(propagation, node, module, x, repeated)
+    if places in propagation.axes:
+        propagation.freeze(node, propagation.axes[places].ids, "is applied to something else too", Kind.NOT_SUPPORTED)
     propagation.axis(name, "in", _source(propagation, node, x, -1), ((f"{name}.weight", 1),))
     made = _make(propagation, node, name, module.out_features, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
     _applied(propagation, node, name, -1)
     return spread(made, -1, info(node).result.shape)
+
+
+def _repeated_over(x: Tensor) -> int | None:
+    """The only dimension with channels, where it is not the last one."""
+    dims = [d for d in range(x.dim()) if varies(x, d)]
+    return dims[0] if len(dims) == 1 and dims[0] != x.dim() - 1 and along(x, dims[0]) is not None else None
+
+
+def _over_space(propagation: Propagation, node: fx.Node, module: nn.Linear, x: Tensor, dim: int) -> Any:
+    """A linear layer over positions in space, once for each channel: channels go through, and its weights stay."""
+    name, vector = str(node.target), along(x, dim)
+    assert vector is not None
+    propagation.axis(name, "in", torch.full((module.in_features,), FROZEN), ((f"{name}.weight", 1),))
+    made = _make(propagation, node, name, module.out_features, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
+    propagation.freeze(node, made, "makes positions in space, the same for every channel", Kind.NOT_SUPPORTED)
+    propagation.axis(places_of(name), "along", vector)
+    _applied(propagation, node, name, -1)
+    return spread(vector, dim, info(node).result.shape)
 
 
 def recurrent(propagation: Propagation, node: fx.Node, module: nn.RNNBase, x: Tensor, *state: Any) -> Any:

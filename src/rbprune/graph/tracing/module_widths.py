@@ -121,10 +121,10 @@ def freeze_read_widths(propagation: Propagation, reads: WidthReads) -> None:
 
     So must numbers in attributes of modules that are also used where they are not followed.
     """
-    for axis in propagation.axes.values():
-        holder = propagation.modules[axis.counted.module] if axis.counted else None
-        if holder in propagation.left_whole:
-            propagation.ids.freeze(axis.ids, propagation.left_whole[holder])
+    for counting in propagation.axes.values():
+        holder = propagation.modules[counting.counted.module] if counting.counted else None
+        if holder is not None and holder in propagation.left_whole:
+            propagation.ids.freeze(counting.ids, propagation.left_whole[holder])
     names = {module: name for name, module in reversed(propagation.modules.items())}
     for module, attribute in reads.found:
         name = names.get(module)
