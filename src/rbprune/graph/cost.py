@@ -75,7 +75,7 @@ class CountedCost:
         return sum(self.of_layer(layer) for layer in graph.layers())
 
     def per_channel(self, graph: ChannelGraph, site: Site) -> float:
-        """The filters that make the channel, and the columns that read it."""
+        """The filters that make the channel, the columns that read it, and what is computed for each channel alike."""
         costs = {layer.name: self.of_layer(layer) for layer in graph.layers()}
         return sum(
             (share * costs[owner] for owner, share in graph.channel_shares(site, of=self.share) if owner in costs), 0.0

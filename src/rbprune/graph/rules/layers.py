@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -62,7 +62,7 @@ def linear(propagation: Propagation, node: fx.Node, module: nn.Linear, x: Tensor
     """y = x W^T + b over the last dimension. Where that is no channels, every channel elsewhere is treated alike."""
     name = str(node.target)
     repeated = _repeated_over(x)
-    places = (places_of(name), cast(Role, "along"))
+    places: tuple[str, Role] = (places_of(name), "along")
     if repeated is not None and (name not in propagation.applied or places in propagation.axes):
         return _over_space(propagation, node, module, x, repeated)
     if places in propagation.axes:
