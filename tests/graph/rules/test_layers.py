@@ -135,7 +135,7 @@ REFUSED: dict[str, Refusal] = {
             lambda n, x: n.b(torch.bmm((y := n.a(x).flatten(2)).transpose(1, 2), y)), a=conv(3, 6), b=nn.Linear(36, 2)
         ),
         (3, 6, 6),
-        "bmm has no channel rule",
+        "bmm sums over channels",
     ),
 }
 

@@ -11,7 +11,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from rbprune.graph.layer_table import LayerKind, Rule, add_kinds
 from rbprune.graph.propagation import Propagation
-from rbprune.graph.rules import elementwise, layers, norms, parts, shape, timm_layers
+from rbprune.graph.rules import elementwise, layers, norms, parts, products, shape, timm_layers
 
 
 def _words(text: str, rule: Rule) -> dict[str, Rule]:
@@ -68,6 +68,8 @@ BY_NAME: dict[str, Rule] = {
         "grid_sample": elementwise.grid_sample,
         "group_norm": norms.functional_group_norm,
         "glu": parts.glu,
+        "einsum": products.einsum,
+        "scaled_dot_product_attention": products.attention,
         "unflatten": shape.unflatten,
         "flatten": shape.flatten,
         "chunk": parts.chunk,
@@ -86,6 +88,7 @@ BY_NAME: dict[str, Rule] = {
         "batch_norm": norms.functional_batch_norm,
         "layer_norm": norms.layer_norm,
     },
+    **_words("matmul bmm mm __matmul__", products.matmul),
     **_words("conv1d conv2d conv3d linear", layers.functional_layer),
     **_words("conv_transpose1d conv_transpose2d conv_transpose3d", layers.functional_transposed),
 }
