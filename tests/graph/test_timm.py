@@ -27,7 +27,7 @@ WHOLE = (
         "resnet18d",
     ),
     *("resnetblur50", "resnetv2_50", "resnetv2_50d_gn", "rexnet_100", "selecsls42b", "semnasnet_075", "seresnet18"),
-    *("tf_efficientnetv2_b0", "tresnet_m", "xception41"),
+    *("tf_efficientnetv2_b0", "tresnet_m", "xception41", "res2net50_26w_4s", "fasternet_t0"),
 )
 """Every convolution belongs to a site."""
 PARTLY = {
@@ -37,7 +37,6 @@ PARTLY = {
     "edgenext_xx_small": "layer_norm normalises over channels",
     "nf_resnet26": "(ScaledStdConv2d) standardises its filters over input channels",
     "nfnet_l0": "(ScaledStdConv2d) standardises its filters over input channels",
-    "res2net50_26w_4s": "add with channels that cannot be removed",
     "resnetv2_50x1_bit": "(StdConv2d) standardises its filters over input channels",
     "skresnet18": "split selects channels by position",
 }
@@ -46,9 +45,9 @@ PARTLY = {
 SUMS = {
     **{"darknet53": 5, "dla34": 6, "efficientnet_b0": 5, "efficientnetv2_rw_t": 6, "fbnetc_100": 6, "ghostnet_050": 6},
     **{"hardcorenas_a": 5, "hrnet_w18_small": 9, "mixnet_s": 12, "mobilenetv3_small_050": 3, "mobileone_s0": 4},
-    **{"regnetx_002": 4, "repvgg_a0": 5, "res2net50_26w_4s": 4, "resnest14d": 4, "resnet18d": 4, "resnetblur50": 4},
+    **{"regnetx_002": 4, "repvgg_a0": 5, "res2net50_26w_4s": 16, "resnest14d": 4, "resnet18d": 4, "resnetblur50": 4},
     **{"resnetv2_50": 4, "resnetv2_50d_gn": 4, "semnasnet_075": 5, "seresnet18": 4, "tf_efficientnetv2_b0": 5},
-    **{"tresnet_m": 4, "xception41": 4},
+    **{"tresnet_m": 4, "xception41": 4, "fasternet_t0": 8},
 }
 """How many sites of a network are residual sums, where any are; they are cut with the others."""
 

@@ -40,6 +40,9 @@ def test_a_layer_without_weight_noise_is_refused_by_name() -> None:
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ConvTranspose2d(4, 2, 2))
     with pytest.raises(UnprunableError, match=r"no weight noise for '1' \(ConvTranspose2d\)"):
         pruner("bc", model).stage(0)
+    model = nn.Sequential(nn.Flatten(2), nn.Linear(64, 4), nn.GRU(4, 2, batch_first=True))
+    with pytest.raises(UnprunableError, match=r"no weight noise for '2' \(GRU\)"):
+        pruner("bc", model).stage(0)
 
 
 @pytest.mark.parametrize("method", ["bc", "bc-gnj"])

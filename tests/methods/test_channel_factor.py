@@ -198,3 +198,60 @@ def test_sites_that_see_other_numbers_of_examples_are_not_weighed_in_one_stage()
         again = FramesAndWhole()
         stage_of(again, [alone], x)
         again.train()(x)
+
+
+class Sequences(nn.Module):
+    """Steps of a sequence through a linear layer and a recurrent one."""
+
+    def __init__(self, kind: type[nn.RNNBase], batch_first: bool) -> None:
+        super().__init__()
+        self.a, self.rnn = nn.Linear(3, 6), kind(6, 4, batch_first=batch_first)
+        self.b = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.rnn(self.a(x))[0])
+
+
+@pytest.mark.parametrize("per", ["example", "batch"])
+@pytest.mark.parametrize("batch_first", [True, False], ids=["examples first", "steps first"])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_noise_on_the_input_of_a_recurrent_layer(kind: type[nn.RNNBase], batch_first: bool, per: str) -> None:
+    model = scramble(Sequences(kind, batch_first)).train()
+    x = torch.randn(*((5, 7) if batch_first else (7, 5)), 3, dtype=torch.float64)
+    stage_of(model, ["a"], x, noise=per, rate_init=0.4)
+    seen: list[Tensor] = []
+    model.rnn.register_forward_hook(lambda module, args, output: seen.append(args[0]))
+    torch.manual_seed(3)
+    output = model(x)
+    factor = seen[0] / model.a(x)
+    factor = factor if batch_first else factor.transpose(0, 1)
+    torch.manual_seed(3)
+    xi = torch.randn(5 if per == "example" else 1, 6)
+    theta = (0.6 + (0.4 * 0.6) ** 0.5 * xi).expand(5, 6).double()
+    assert relative_error(theta.unsqueeze(1).expand_as(factor), factor) < 1e-6
+    output.square().sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_zero_and_one_before_a_recurrent_layer_are_what_the_cut_network_computes() -> None:
+    class Half(ChannelFactor):
+        def draw(self, rows: int) -> Tensor:
+            return torch.tensor([1.0, 0.0] * 3).expand(rows, 6)
+
+    model = scramble(Sequences(nn.LSTM, True)).train()
+    x = torch.randn(5, 7, 3, dtype=torch.float64)
+    graph = trace(model, x)
+    gates = Gates(graph, graph.sites, Half())
+    masked = model(x)
+    gates.detach()
+    graph.remove({"a": [1, 3, 5]})
+    assert relative_error(masked, model(x)) < 1e-12
+
+
+def test_a_packed_sequence_takes_no_factor() -> None:
+    model = Sequences(nn.LSTM, True).train()
+    graph = trace(model, torch.zeros(2, 7, 3))
+    Gates(graph, graph.sites, ChannelFactor())
+    packed = nn.utils.rnn.pack_sequence([torch.zeros(3, 6), torch.zeros(2, 6)])
+    with pytest.raises(UnprunableError, match="from a PackedSequence"):
+        model.rnn(packed)

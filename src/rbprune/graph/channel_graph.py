@@ -17,11 +17,12 @@ from rbprune.graph.cutting.history import CutHistory, note_cuts, read_cuts, tens
 from rbprune.graph.cutting.masking import multiply_input, multiply_output
 from rbprune.graph.cutting.plan import Plan, RemovedBlock
 from rbprune.graph.cutting.remove_branches import check_branches, find_branch, fold_into_output, remove_branches
-from rbprune.graph.cutting.surgery import find_tensor, keep_positions, multiply, weights_of
+from rbprune.graph.cutting.surgery import check_width, find_tensor, keep_positions, multiply, weights_of
 from rbprune.graph.latency_table import LatencyTable
 from rbprune.graph.layer_table import refresh_counts, set_width
 from rbprune.graph.reasons import Reason
-from rbprune.graph.sites import Axis, Part, Role, Site
+from rbprune.graph.sites import Axis, Part, Role, Site, layer_at, places_of
+from rbprune.graph.size_attributes import set_size
 
 
 class ChannelGraph:
@@ -91,10 +92,8 @@ class ChannelGraph:
         return name in self._modules
 
     def hookable(self, site: Site) -> bool:
-        """Whether every consumer of the site is a module, so that noise can be put on its input. One that reads step by
-        step (LSTM, GRU) has no input with the examples first."""
-        readers = [self._modules.get(name) for name in site.consumers]
-        return bool(readers) and not any(reader is None or isinstance(reader, nn.RNNBase) for reader in readers)
+        """Whether every consumer of the site is a module, so that noise can be put on its input."""
+        return bool(site.consumers) and all(map(self.is_module, site.consumers))
 
     def places(self, site: Site, part: Part) -> Tensor:
         """Positions now, on the part's axis, of the channels that are left: [channels, positions per channel]."""
@@ -182,7 +181,8 @@ class ChannelGraph:
                 stay[self.places(site, part)[gone].flatten()] = False
         self._check_widths(stays)
         names = (name for key in stays for name, _ in self._axes[key].tensors)
-        self._shapes = tensor_shapes(self.model, names) | self._shapes
+        places = {owner: [self._applied[layer]] for owner, _ in stays if (layer := layer_at(owner)) in self._applied}
+        self._shapes = tensor_shapes(self.model, names) | places | self._shapes
         stays = {key: stay for key, stay in stays.items() if not bool(stay.all())}
         cuts = [(name, dim, stay) for key, stay in stays.items() for name, dim in self._axes[key].tensors]
         for name, dim, stay in sorted(cuts, key=lambda cut: cut[1]):  # rows first: they are cheap to cut
@@ -190,6 +190,8 @@ class ChannelGraph:
         for (owner, role), stay in stays.items():
             if owner in self._modules:
                 set_width(self._modules[owner], role, int(stay.sum()))
+            if counted := self._axes[owner, role].counted:
+                set_size(self._modules[counted.module], counted.key, int(stay.sum()))
             self._alive[owner, role] = self._alive[owner, role][stay]
         refresh_counts(self._modules.values())
         for name, gone in checked.items():
@@ -235,12 +237,7 @@ class ChannelGraph:
         """Refuse to cut a model that was changed behind the graph's back."""
         for key in axes:
             for name, dim in self._axes[key].tensors:
-                tensor, width = find_tensor(self.model, name)[2], len(self._alive[key])
-                if tensor is not None and tensor.shape[dim] != width:
-                    raise ModelError(
-                        f"{name!r} has {tensor.shape[dim]} positions in dimension {dim}, this graph knows {width}; "
-                        "something else changed the model: trace it again"
-                    )
+                check_width(self.model, name, dim, len(self._alive[key]))
 
     def plan(self) -> Plan:
         """All that has been removed since the trace."""
@@ -254,6 +251,8 @@ class ChannelGraph:
                         tensors.setdefault(name, {})[str(dim)] = alive.tolist()
                 if owner in self._modules:
                     widths.setdefault(owner, {})[role] = len(alive)
+                if axis.counted:
+                    widths.setdefault(axis.counted.module, {})[axis.counted.key] = len(alive)
         sites = {s.name: {"channels": s.original, "kept": s.alive.tolist()} for s in self.sites}
         return Plan(tensors, widths, sites, dict(self.removed_blocks))
 
@@ -266,6 +265,9 @@ class ChannelGraph:
         made in the forward, and those that recurrent layers use for themselves, come last."""
         found = []
         for owner, positions in self._applied.items():
+            key: tuple[str, Role] = (places_of(owner), "along")
+            if key in self._alive:  # it is applied to each of these channels
+                positions = positions * len(self._alive[key]) // len(self._axes[key].ids)
             weights = weights_of(self.model, self._modules, owner)
             kind, size = "conv" if weights[0].dim() > 2 else "linear", sum(weight.numel() for weight in weights)
             found.append(LayerCost(owner, kind, positions * size, size))
@@ -287,10 +289,10 @@ class ChannelGraph:
         """MACs that disappear from the network as it is now with one channel: its filters and its columns."""
         return MACS.per_channel(self, site)
 
-    def remaining_shares(self, counts: Mapping[str, int]) -> dict[str, float]:
-        """For each layer that would lose weights without so many channels of each site, the share that it keeps."""
-        return layer_shares.remaining_shares(self, counts)
+    def remaining_shares(self, counts: Mapping[str, int], *, of: layer_shares.Share = "weights") -> dict[str, float]:
+        """For each layer that would lose something without so many channels of each site, the share that it keeps."""
+        return layer_shares.remaining_shares(self, counts, of)
 
-    def channel_shares(self, site: Site) -> Iterator[tuple[str, float]]:
-        """Layers that hold weights of the site's channels, each with the share of its weights that one channel has."""
-        return layer_shares.channel_shares(self, site)
+    def channel_shares(self, site: Site, *, of: layer_shares.Share = "weights") -> Iterator[tuple[str, float]]:
+        """Layers that lose something with the site's channels, each with the share of it that one channel has."""
+        return layer_shares.channel_shares(self, site, of)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from rbprune.errors import ConfigError, nearest
 
@@ -67,19 +67,23 @@ class CountedCost:
     name: str
     label: str
     of_layer: Callable[[LayerCost], int]
+    share: Literal["weights", "macs"] = "weights"
+    """What of a layer it falls with (``layer_shares.Share``)."""
 
     def total(self, graph: ChannelGraph) -> int:
         """The sum over all convolutions and linear layers."""
         return sum(self.of_layer(layer) for layer in graph.layers())
 
     def per_channel(self, graph: ChannelGraph, site: Site) -> float:
-        """The filters that make the channel, and the columns that read it."""
+        """The filters that make the channel, the columns that read it, and what is computed for each channel alike."""
         costs = {layer.name: self.of_layer(layer) for layer in graph.layers()}
-        return sum((share * costs[owner] for owner, share in graph.channel_shares(site) if owner in costs), 0.0)
+        return sum(
+            (share * costs[owner] for owner, share in graph.channel_shares(site, of=self.share) if owner in costs), 0.0
+        )
 
     def without(self, graph: ChannelGraph, counts: Mapping[str, int]) -> float:
         """Each layer in proportion to the inputs and the outputs that it would keep."""
-        left = graph.remaining_shares(counts)
+        left = graph.remaining_shares(counts, of=self.share)
         return sum(self.of_layer(layer) * left.get(layer.name, 1.0) for layer in graph.layers())
 
     def amount(self, value: float) -> str:
@@ -124,7 +128,7 @@ def _table(graph: ChannelGraph) -> LatencyTable:
     return graph.latency
 
 
-MACS = CountedCost("macs", "MACs", lambda layer: layer.macs)
+MACS = CountedCost("macs", "MACs", lambda layer: layer.macs, "macs")
 """Multiply-accumulates of convolutions and linear layers for one example."""
 PARAMS = CountedCost("params", "parameters", lambda layer: layer.params)
 """Weights of convolutions and linear layers, without biases and normalisation, as the paper's tables count them."""

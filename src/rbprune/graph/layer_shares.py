@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rbprune.graph.branch import Branch
 from rbprune.graph.cost import LayerCost
-from rbprune.graph.sites import Role, Site
+from rbprune.graph.sites import Part, Role, Site, layer_at
 
 if TYPE_CHECKING:
     from rbprune.graph.channel_graph import ChannelGraph
+
+
+Share = Literal["weights", "macs"]
+"""What a layer has in proportion to its inputs and outputs, and MACs also to the channels that it is applied to."""
+
+
+def _layer_with(graph: ChannelGraph, part: Part, of: Share) -> str | None:
+    """The layer that loses something with the channels of a part; None where no layer does."""
+    return part.owner if graph.has_weights(part) else layer_at(part.owner) if of == "macs" else None
 
 
 def layers_of_branch(graph: ChannelGraph, branch: Branch) -> list[str]:
@@ -31,42 +40,39 @@ def layers_without(graph: ChannelGraph, counts: Mapping[str, int]) -> list[Layer
 
     A layer costs in proportion to the product of its axes, so cost' = cost * prod(width - removed) / prod(width).
     """
-    removed: dict[tuple[str, Role], tuple[int, int]] = {}
-    for name, count in counts.items():
-        for part in graph[name].parts:
-            key = (part.owner, part.role)
-            if graph.has_weights(part):
-                gone = removed.get(key, (0, 0))[0] + count * part.positions.shape[1]
-                removed[key] = gone, graph.width(part)
-    shares: dict[str, tuple[int, int]] = {}
-    for (owner, _), (gone, width) in removed.items():
-        left, whole = shares.get(owner, (1, 1))
-        shares[owner] = left * (width - gone), whole * width
-    shares |= dict.fromkeys(layers_of_branches(graph, counts), (0, 1))
+    weights, macs = _left_of_whole(graph, counts, "weights"), _left_of_whole(graph, counts, "macs")
     found = []
     for layer in graph.layers():
-        left, whole = shares.get(layer.name, (1, 1))
-        found.append(LayerCost(layer.name, layer.kind, layer.macs * left // whole, layer.params * left // whole))
+        (kept, all_weights), (left, whole) = weights.get(layer.name, (1, 1)), macs.get(layer.name, (1, 1))
+        params = layer.params * kept // all_weights
+        found.append(LayerCost(layer.name, layer.kind, layer.macs * left // whole, params))
     return found
 
 
-def remaining_shares(graph: ChannelGraph, counts: Mapping[str, int]) -> dict[str, float]:
-    """For each layer that would lose weights without so many channels of each site, the share that it keeps."""
-    left: dict[tuple[str, Role], float] = {}
+def _left_of_whole(graph: ChannelGraph, counts: Mapping[str, int], of: Share) -> dict[str, tuple[int, int]]:
+    """For each layer that would lose something what is left, and of how much."""
+    removed: dict[tuple[str, str, Role], tuple[int, int]] = {}
     for name, count in counts.items():
         for part in graph[name].parts:
-            if graph.has_weights(part):
-                key = (part.owner, part.role)
-                left.setdefault(key, 1.0)
-                left[key] -= count * part.positions.shape[1] / graph.width(part)
-    shares: dict[str, float] = {}
-    for (owner, _), share in left.items():
-        shares[owner] = shares.get(owner, 1.0) * share
-    return shares | dict.fromkeys(layers_of_branches(graph, counts), 0.0)
+            layer = _layer_with(graph, part, of)
+            if layer is not None:
+                key = (layer, part.owner, part.role)
+                gone = removed.get(key, (0, 0))[0] + count * part.positions.shape[1]
+                removed[key] = gone, graph.width(part)
+    shares: dict[str, tuple[int, int]] = {}
+    for (layer, _, _), (gone, width) in removed.items():
+        left, whole = shares.get(layer, (1, 1))
+        shares[layer] = left * (width - gone), whole * width
+    return shares | dict.fromkeys(layers_of_branches(graph, counts), (0, 1))
 
 
-def channel_shares(graph: ChannelGraph, site: Site) -> Iterator[tuple[str, float]]:
-    """Layers that hold weights of the site's channels, each with the share of its weights that one channel has.
+def remaining_shares(graph: ChannelGraph, counts: Mapping[str, int], of: Share = "weights") -> dict[str, float]:
+    """For each layer that would lose something without so many channels of each site, the share that it keeps."""
+    return {layer: left / whole for layer, (left, whole) in _left_of_whole(graph, counts, of).items()}
+
+
+def channel_shares(graph: ChannelGraph, site: Site, of: Share = "weights") -> Iterator[tuple[str, float]]:
+    """Layers that lose something with the site's channels, each with the share of it that one channel has.
 
     A layer that both reads and makes the channels (y + conv(y)) loses a row and a column, which share a weight.
     """
@@ -74,9 +80,10 @@ def channel_shares(graph: ChannelGraph, site: Site) -> Iterator[tuple[str, float
     if isinstance(site, Branch):
         shares = dict.fromkeys(layers_of_branch(graph, site), 1.0)
     for part in site.parts:
-        if graph.has_weights(part):
-            share, other = part.positions.shape[1] / graph.width(part), shares.get(part.owner, 0.0)
-            shares[part.owner] = share + other - share * other
+        layer = _layer_with(graph, part, of)
+        if layer is not None:
+            share, other = part.positions.shape[1] / graph.width(part), shares.get(layer, 0.0)
+            shares[layer] = share + other - share * other
     yield from shares.items()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from types import CodeType
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from rbprune.graph.markers import size_in_python
 from rbprune.graph.node_info import ModuleCall, info
 from rbprune.graph.reasons import Kind, Reason
 from rbprune.graph.sites import Axis, Role
+from rbprune.graph.size_attributes import Counted
 
 
 class Propagation:
@@ -35,8 +37,12 @@ class Propagation:
         """Examples in the input that is followed."""
         self.uncuttable: dict[int, Reason] = {}
         """Tensors (by id) that something without a rule uses, each with the reason."""
+        self.left_whole: dict[nn.Module, Reason] = {}
+        """Modules in which something happens that is not followed, each with the reason."""
         self.counted: dict[fx.Node, Any] = {}
         """For each number that is a size, the channels it counts (see rules/size_dependence.py)."""
+        self.size_reads: dict[tuple[nn.Module, str], set[tuple[CodeType, int]]] = {}
+        """For attributes of modules that hold numbers, the code and the instructions that read them."""
         self.verified: dict[nn.Module, Rule] = {}
         """Layers with a forward of their own that were found to be like any other, each with its rule."""
         self.calls: dict[fx.Graph, list[ModuleCall]] = {}
@@ -72,7 +78,8 @@ class Propagation:
         self.ids.freeze(ids, self.reason(node, what, kind))
 
     def leave_whole(self, module: nn.Module, reason: Reason) -> None:
-        """Nothing may be cut from the tensors of a module."""
+        """Nothing may be cut from the tensors of a module, nor may the numbers in its attributes change."""
+        self.left_whole.update(dict.fromkeys(module.modules(), reason))
         for tensor in (*module.parameters(), *module.buffers()):
             self.uncuttable.setdefault(id(tensor), reason)
 
@@ -81,9 +88,16 @@ class Propagation:
         path, _, leaf = name.rpartition(".")
         self.uncuttable.setdefault(id(getattr(self.modules[path], leaf, None)), reason)
 
-    def axis(self, owner: str, role: Role, vector: Tensor, tensors: tuple[tuple[str, int], ...] = ()) -> Tensor:
+    def axis(
+        self,
+        owner: str,
+        role: Role,
+        vector: Tensor,
+        tensors: tuple[tuple[str, int], ...] = (),
+        counted: Counted | None = None,
+    ) -> Tensor:
         """Note that ``vector`` lies on an axis of ``owner``; one that is used twice has one axis."""
-        known = self.axes.setdefault((owner, role), Axis(owner, role, vector, tensors))
+        known = self.axes.setdefault((owner, role), Axis(owner, role, vector, tensors, counted))
         if known.ids is not vector:
             self.ids.merge(known.ids, vector)
         return known.ids

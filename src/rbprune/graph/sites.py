@@ -13,6 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rbprune.graph.size_attributes import Counted
+
 Role = Literal["out", "in", "columns", "along"]
 """How a module holds a channel.
 
@@ -30,6 +32,8 @@ class Axis:
     ids: Tensor
     tensors: tuple[tuple[str, int], ...] = ()
     """Names of the tensors that have this dimension, each with its number."""
+    counted: Counted | None = None
+    """The attribute of a module that holds the number of its positions, where one does and no tensor."""
 
 
 class Part(NamedTuple):
@@ -79,6 +83,23 @@ class Site:
     def consumers(self) -> list[str]:
         """Modules that read the channels."""
         return [part.owner for part in self.parts if part.role == "in"]
+
+
+_PLACES = ".places"
+
+
+def places_of(layer: str) -> str:
+    """The owner of the axis of the channels to each of which a layer is applied alike."""
+    return layer + _PLACES
+
+
+def layer_at(owner: str) -> str | None:
+    """The layer whose ``places_of`` this is; None where it is something else.
+
+    >>> layer_at(places_of("mix")), layer_at("mix")
+    ('mix', None)
+    """
+    return owner.removesuffix(_PLACES) if owner.endswith(_PLACES) else None
 
 
 def collect_sites(axes: Iterable[Axis], component: Tensor) -> list[Site]:

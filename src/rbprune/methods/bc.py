@@ -90,9 +90,8 @@ class _BCStage(GateStage):
         for site in self.sites:
             for name in site.consumers:
                 layer = graph.module(name)
-                if isinstance(layer, _ConvTransposeNd) or (
-                    isinstance(layer, _ConvNd) and layer.padding_mode != "zeros"
-                ):
+                padded = isinstance(layer, _ConvNd) and layer.padding_mode != "zeros"
+                if isinstance(layer, _ConvTransposeNd | nn.RNNBase) or padded:
                     raise UnprunableError(
                         f"Bayesian Compression has no weight noise for {name!r} ({type(layer).__name__}); keep "
                         f"{site.name!r} with prune.keep, or take another method"

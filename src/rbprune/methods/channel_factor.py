@@ -139,7 +139,8 @@ class _Scale:
 
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         x, *rest = args
-        theta = self.gates.theta(self.site, x.shape[0], module.training)
+        examples = _dimension_of_examples(module, x, self.site)
+        theta = self.gates.theta(self.site, x.shape[examples], module.training)
         if theta is None:
             return args
         if self.columns is not None:
@@ -148,8 +149,26 @@ class _Scale:
         if isinstance(module, _ConvNd):
             theta = theta.view(*theta.shape, *[1] * (x.dim() - 2))
         elif x.dim() > 2:
-            theta = theta.view(theta.shape[0], *[1] * (x.dim() - 2), theta.shape[1])
+            theta = theta.view([theta.shape[0] if d == examples else 1 for d in range(x.dim() - 1)] + [theta.shape[1]])
         return (_ScaleChannels.apply(x, theta, self.gates.scratch), *rest)  # type: ignore[no-untyped-call]
+
+
+def _dimension_of_examples(module: nn.Module, x: Any, site: str) -> int:
+    """Which dimension of a consumer's input counts examples: the first, but in a recurrent layer with the steps first.
+
+    >>> _dimension_of_examples(nn.LSTM(3, 2), torch.zeros(7, 5, 3), "conv")
+    1
+    """
+    if not isinstance(module, nn.RNNBase):
+        return 0
+    if not isinstance(x, Tensor) or x.dim() != 3:
+        given = f"shape {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise UnprunableError(
+            f"a {type(module).__name__} reads the channels of {site!r} from a {given}, and a factor for each example "
+            "needs a batch of padded sequences; pass a tensor with three dimensions, or leave the site alone by "
+            "prune.keep or prune.only"
+        )
+    return 0 if module.batch_first else 1
 
 
 class _ScaleBranch:

@@ -1,4 +1,4 @@
-"""Layers with weights and normalisation: masked == removed, in evaluation and in training, gradients included."""
+"""Layers with weights: masked == removed, in evaluation and in training, gradients included."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rbprune import trace
+from rbprune import apply_plan, trace
+from rbprune.graph.layer_shares import layers_without
 from tests.graph.hostile import check_exact, image
 from tests.graph.operations import Case, Net, Refusal, check_operation, check_refused, conv
 from tests.networks import scramble, tiny_cnn
-
-
-def normalised(net: Net, x: Tensor) -> Tensor:
-    norm = net.norm
-    y = F.batch_norm(net.a(x), norm.running_mean, norm.running_var, norm.weight, norm.bias, net.training)
-    return net.b(F.relu(y))
-
 
 NETS: dict[str, Case] = {
     "grouped as a function": (
@@ -40,6 +34,15 @@ NETS: dict[str, Case] = {
         ),
         (3, 4, 5),
         {"a": 6},
+    ),
+    "linear over space": (
+        lambda: Net(
+            lambda n, x: n.b(n.back(F.gelu(n.mix(n.bn(n.a(x)).flatten(2)))).unflatten(2, (6, 6))),
+            **{"a": conv(3, 8), "bn": nn.BatchNorm2d(8), "b": conv(8, 2)},
+            **{"mix": nn.Linear(36, 5), "back": nn.Linear(5, 36)},
+        ),
+        (3, 6, 6),
+        {"a": 8},
     ),
     "conv1d": (
         lambda: nn.Sequential(nn.Conv1d(3, 6, 3), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 2, 3)),
@@ -73,17 +76,6 @@ NETS: dict[str, Case] = {
         (3, 6, 6),
         {"0": 4},
     ),
-    "group norm": (lambda: nn.Sequential(conv(3, 8), nn.GroupNorm(4, 8), nn.SiLU(), conv(8, 2)), (3, 6, 6), {"0": 4}),
-    "instance norm": (
-        lambda: nn.Sequential(conv(3, 6), nn.InstanceNorm2d(6, affine=True), nn.Mish(), conv(6, 2)),
-        (3, 6, 6),
-        {"0": 6},
-    ),
-    "instance norm without parameters": (
-        lambda: nn.Sequential(conv(3, 6), nn.InstanceNorm2d(6), conv(6, 2)),
-        (3, 6, 6),
-        {"0": 6},
-    ),
     "layer scale": (
         lambda: Net(
             lambda n, x: n.b(n.a(x) * n.gamma), a=conv(3, 6), b=conv(6, 2), gamma=nn.Parameter(torch.randn(6, 1, 1))
@@ -106,11 +98,6 @@ NETS: dict[str, Case] = {
         (3, 5, 5),
         {"a": 6},
     ),
-    "raw batch norm": (
-        lambda: Net(normalised, a=conv(3, 6), norm=nn.BatchNorm2d(6), b=conv(6, 2)),
-        (3, 5, 5),
-        {"a": 6},
-    ),
 }
 
 
@@ -121,13 +108,18 @@ def test_masked_equals_removed(name: str, training: bool) -> None:
 
 
 REFUSED: dict[str, Refusal] = {
-    "linear over space": (
+    "a recurrent layer without a batch": (
+        lambda: Net(lambda n, x: n.b(n.rnn(n.a(x))[0]), a=nn.Linear(3, 6), rnn=nn.GRU(6, 4), b=nn.Linear(4, 2)),
+        (3,),
+        "'rnn' (GRU) of an input without a batch dimension has no rule",
+    ),
+    "linear over space and over channels": (
         lambda: Net(
-            lambda n, x: n.b(n.mix(n.a(x).flatten(2)).unflatten(2, (6, 6))),
-            **{"a": conv(3, 6), "b": conv(6, 2), "mix": nn.Linear(36, 36)},
+            lambda n, x: n.b(n.mix(n.mix(n.a(x).flatten(2)).transpose(1, 2)).transpose(1, 2).unflatten(2, (3, 2))),
+            **{"a": conv(3, 6), "b": conv(6, 2), "mix": nn.Linear(6, 6)},
         ),
-        (3, 6, 6),
-        "'mix' (Linear) reads channels that are not in one dimension",
+        (3, 3, 2),
+        "'mix' (Linear)",
     ),
     "depthwise as a function": (
         lambda: Net(
@@ -138,29 +130,12 @@ REFUSED: dict[str, Refusal] = {
         (3, 6, 6),
         "bound to each other by conv2d with groups",
     ),
-    "group norm as a function": (
-        lambda: Net(lambda n, x: n.b(F.group_norm(n.a(x), 2)), a=conv(3, 6), b=conv(6, 2)),
-        (3, 6, 6),
-        "group_norm normalises over groups of channels, whose number is written",
-    ),
     "attention": (
         lambda: Net(
             lambda n, x: n.b(torch.bmm((y := n.a(x).flatten(2)).transpose(1, 2), y)), a=conv(3, 6), b=nn.Linear(36, 2)
         ),
         (3, 6, 6),
-        "bmm has no channel rule",
-    ),
-    "layer norm over channels": (
-        lambda: Net(
-            lambda n, x: n.b(n.norm(n.a(x).permute(0, 2, 3, 1))), a=conv(3, 6), norm=nn.LayerNorm(6), b=nn.Linear(6, 2)
-        ),
-        (3, 5, 5),
-        "'norm' (LayerNorm) normalises over channels",
-    ),
-    "one group": (
-        lambda: nn.Sequential(conv(3, 6), nn.GroupNorm(1, 6), conv(6, 2)),
-        (3, 5, 5),
-        "'1' (GroupNorm) normalises over channels",
+        "bmm sums over channels",
     ),
 }
 
@@ -168,23 +143,6 @@ REFUSED: dict[str, Refusal] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_exact_is_frozen_with_the_line(name: str) -> None:
     check_refused(*REFUSED[name])
-
-
-def test_a_batch_norm_with_a_forward_of_its_own_is_left_as_it_was() -> None:
-    class Counting(nn.BatchNorm2d):
-        def forward(self, x: Tensor) -> Tensor:
-            if self.training:
-                self.num_batches_tracked.add_(1)
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
-
-    Counting.__module__ = "elsewhere"
-    model = nn.Sequential(conv(3, 6), Counting(6), conv(6, 2))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    graph = trace(model, torch.randn(2, 3, 5, 5))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    graph.remove({"0": [1, 2]})
-    assert model[1].num_features == 4
-    assert model(torch.randn(2, 3, 5, 5)).shape == (2, 2, 5, 5)
 
 
 def test_an_input_without_a_batch_is_refused() -> None:
@@ -239,10 +197,39 @@ def test_multiplications_of_recurrent_layers_are_counted(kind: type[nn.RNNBase],
     assert sum(layer.macs for layer in graph.history().original_layers(graph.layers())) == by_hand(6)
 
 
-def test_no_noise_is_put_on_what_a_recurrent_layer_reads() -> None:
+def test_noise_can_be_put_on_what_a_recurrent_layer_reads() -> None:
     model = Net(lambda n, x: n.b(n.gru(n.a(x))[0]), a=nn.Linear(3, 6), gru=nn.GRU(6, 4), b=nn.Linear(4, 2))
     graph = trace(model, torch.zeros(5, 2, 3))
-    assert [(site.name, graph.hookable(site)) for site in graph.sites] == [("a", False)]
+    assert [(site.name, graph.hookable(site)) for site in graph.sites] == [("a", True)]
     graph.remove({"a": [0, 4]})
     assert model.gru.input_size == 4
     assert model(torch.zeros(5, 2, 3)).shape == (5, 2, 2)
+
+
+def test_multiplications_of_a_linear_layer_over_space_follow_the_channels() -> None:
+    def make() -> nn.Module:
+        return Net(
+            lambda n, x: n.b(n.mix(n.a(x).flatten(2)).unflatten(2, (3, 5))),
+            **{"a": conv(3, 8), "b": conv(8, 2), "mix": nn.Linear(15, 15)},
+        )
+
+    def by_hand(channels: int) -> int:
+        return 15 * 27 * channels + channels * 15 * 15 + 15 * 9 * channels * 2
+
+    model, x = make(), torch.zeros(2, 3, 3, 5)
+    graph = trace(model, x)
+    assert graph.macs() == by_hand(8)
+    assert graph.macs_per_channel(graph["a"]) == pytest.approx(by_hand(1))
+    assert graph.macs_without({"a": 3}) == pytest.approx(by_hand(5))
+    assert sum(layer.macs for layer in layers_without(graph, {"a": 3})) == by_hand(5)
+    dense = graph.params()
+    graph.remove({"a": [0, 4, 7]})
+    assert graph.macs() == by_hand(5)
+    assert graph.params() == 27 * 5 + 225 + 90 < dense
+    again = trace(model, x)
+    assert again.macs() == by_hand(5)
+    again.remove({"a": [1]})
+    assert again.macs() == by_hand(4)
+    assert sum(layer.macs for layer in again.history().original_layers(again.layers())) == by_hand(8)
+    replayed = apply_plan(make(), again.history().plan)
+    assert trace(replayed, x).macs() == by_hand(4)

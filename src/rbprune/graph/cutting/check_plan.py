@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import cast, get_args
 
@@ -17,6 +17,7 @@ from rbprune.graph.cutting.replace_modules import check_steps
 from rbprune.graph.cutting.surgery import find_tensor
 from rbprune.graph.layer_table import counts_of, set_width
 from rbprune.graph.sites import Role
+from rbprune.graph.size_attributes import set_size, size_of
 
 _REMEDY = "build the same network that was pruned, with its original width"
 
@@ -46,7 +47,13 @@ def set_counts(module: nn.Module, widths: Mapping[str, int]) -> None:
         if axis in get_args(Role):
             set_width(module, cast(Role, axis), width)
         else:
-            setattr(module, axis, width)
+            set_size(module, axis, width)
+
+
+def counts_with_sizes(module: nn.Module, keys: Iterable[str]) -> dict[str, int]:
+    """What a module counts by the table of layers, and by those of the keys that are sizes in its attributes."""
+    sizes = {key: size_of(module, key) for key in keys if key not in get_args(Role)}
+    return counts_of(module) | {key: size for key, size in sizes.items() if size is not None}
 
 
 def _not_here(model: nn.Module, name: str) -> ModelError:
@@ -71,7 +78,7 @@ def _check_tensor(model: nn.Module, name: str, dim: int, kept: list[int]) -> Non
 
 def _check_counts(name: str, module: nn.Module, widths: Mapping[str, int], plan: Plan) -> None:
     """The numbers of a module after the cut are its own, no larger than before, and those of its tensors."""
-    before = counts_of(module)
+    before = counts_with_sizes(module, widths)
     for axis, width in widths.items():
         if axis not in get_args(Role) and axis not in before:
             raise ModelError(
@@ -83,11 +90,11 @@ def _check_counts(name: str, module: nn.Module, widths: Mapping[str, int], plan:
             raise ModelError(f"the plan leaves {name!r} a width of {width} ({axis}), where it has {most}; {_REMEDY}")
     try:
         set_counts(module, widths)
-        after = counts_of(module)
+        after = counts_with_sizes(module, widths)
         sizes = _sizes_by_counts(module) if min(after.values(), default=1) > 0 else {}
     finally:
         for count, old in before.items():
-            setattr(module, count, old)
+            set_size(module, count, old)
     for count, old in before.items():
         if not 1 <= after[count] <= old:
             raise ModelError(f"the plan changes {count} of {name!r} from {old} to {after[count]}; {_REMEDY}")

@@ -16,9 +16,10 @@ from torch import nn
 
 from rbprune.graph.branch import is_replaced
 from rbprune.graph.cost import LayerCost
+from rbprune.graph.cutting.check_plan import counts_with_sizes
 from rbprune.graph.cutting.plan import Plan
 from rbprune.graph.cutting.surgery import find_tensor, weight_names
-from rbprune.graph.layer_table import counts_of
+from rbprune.graph.sites import places_of
 
 _NOTE = "_rbprune_cuts"
 
@@ -30,7 +31,8 @@ class CutHistory:
     plan: Plan
     """What has been removed from the original network."""
     shapes: dict[str, list[int]]
-    """What the tensors that were cut measured in the original network."""
+    """What the tensors that were cut measured in the original network, and at how many places layers were used there
+    that are applied to every channel alike."""
 
     def after(self, earlier: CutHistory | None, model: nn.Module) -> CutHistory:
         """The whole history of ``model``, which had an earlier one before this."""
@@ -38,7 +40,8 @@ class CutHistory:
             return self
         gone = {path: steps for block in self.plan.blocks.values() for path, steps in block.modules.items()}
         changed = {n: None for n in (*earlier.plan.widths, *self.plan.widths) if not is_replaced(n, gone)}
-        counts = {name: counts_of(model.get_submodule(name)) for name in changed}
+        keys = {name: [*earlier.plan.widths.get(name, ()), *self.plan.widths.get(name, ())] for name in changed}
+        counts = {name: counts_with_sizes(model.get_submodule(name), keys[name]) for name in changed}
         return CutHistory(earlier.plan.then(self.plan, counts), {**self.shapes, **earlier.shapes})
 
     def original_layers(self, layers: Iterable[LayerCost]) -> list[LayerCost]:
@@ -51,7 +54,9 @@ class CutHistory:
         for layer in layers:
             shapes = [self.shapes[name] for name in weight_names(layer.name) if name in self.shapes]
             weights = sum(map(math.prod, shapes)) if shapes else layer.params
-            found.append(LayerCost(layer.name, layer.kind, layer.macs * weights // layer.params, weights))
+            places = self.shapes.get(places_of(layer.name))
+            macs = places[0] * weights if places else layer.macs * weights // layer.params
+            found.append(LayerCost(layer.name, layer.kind, macs, weights))
         return found
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from rbprune.errors import ModelError
 from rbprune.graph.cutting import weight_norm
 from rbprune.graph.layer_table import set_width
 
@@ -93,6 +94,16 @@ def keep_positions(
     if dim == normed.dim:
         _cut(normed.holder, normed.g, dim, keep, optimizer)
     normed.adjust_magnitude(before)
+
+
+def check_width(model: nn.Module, name: str, dim: int, width: int) -> None:
+    """Refuse a tensor that has another number of positions than the graph knows of."""
+    tensor = find_tensor(model, name)[2]
+    if tensor is not None and tensor.shape[dim] != width:
+        raise ModelError(
+            f"{name!r} has {tensor.shape[dim]} positions in dimension {dim}, this graph knows {width}; "
+            "something else changed the model: trace it again"
+        )
 
 
 def multiply(model: nn.Module, name: str, dim: int, factors: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Layers with weights: they read identities and make new ones; and normalisation, which carries them."""
+"""Layers with weights: they read identities and make new ones; and parameters that are used by themselves."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_leaves
 
-from rbprune.graph.ids import FROZEN, along, compact, spread, varies
+from rbprune.graph.ids import FROZEN, along, spread, varies
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
+from rbprune.graph.sites import Role, places_of
 
 
 def _source(propagation: Propagation, node: fx.Node, x: Tensor, dim: int) -> Tensor:
@@ -58,17 +59,43 @@ def count_inside(propagation: Propagation, node: fx.Node) -> None:
 
 
 def linear(propagation: Propagation, node: fx.Node, module: nn.Linear, x: Tensor) -> Any:
-    """y = x W^T + b over the last dimension."""
+    """y = x W^T + b over the last dimension. Where that is no channels, every channel elsewhere is treated alike."""
     name = str(node.target)
+    repeated = _repeated_over(x)
+    places: tuple[str, Role] = (places_of(name), "along")
+    if repeated is not None and (name not in propagation.applied or places in propagation.axes):
+        return _over_space(propagation, node, module, x, repeated)
+    if places in propagation.axes:
+        propagation.freeze(node, propagation.axes[places].ids, "is applied to something else too", Kind.NOT_SUPPORTED)
     propagation.axis(name, "in", _source(propagation, node, x, -1), ((f"{name}.weight", 1),))
     made = _make(propagation, node, name, module.out_features, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
     _applied(propagation, node, name, -1)
     return spread(made, -1, info(node).result.shape)
 
 
+def _repeated_over(x: Tensor) -> int | None:
+    """The only dimension with channels, where it is not the last one."""
+    dims = [d for d in range(x.dim()) if varies(x, d)]
+    return dims[0] if len(dims) == 1 and dims[0] != x.dim() - 1 and along(x, dims[0]) is not None else None
+
+
+def _over_space(propagation: Propagation, node: fx.Node, module: nn.Linear, x: Tensor, dim: int) -> Any:
+    """A linear layer over positions in space, once for each channel: channels go through, and its weights stay."""
+    name, vector = str(node.target), along(x, dim)
+    assert vector is not None
+    propagation.axis(name, "in", torch.full((module.in_features,), FROZEN), ((f"{name}.weight", 1),))
+    made = _make(propagation, node, name, module.out_features, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
+    propagation.freeze(node, made, "makes positions in space, the same for every channel", Kind.NOT_SUPPORTED)
+    propagation.axis(places_of(name), "along", vector)
+    _applied(propagation, node, name, -1)
+    return spread(vector, dim, info(node).result.shape)
+
+
 def recurrent(propagation: Propagation, node: fx.Node, module: nn.RNNBase, x: Tensor, *state: Any) -> Any:
     """LSTM, GRU, RNN: they read channels in the last dimension; what they make they read again, so it stays."""
     name = str(node.target)
+    if x.dim() != 3:
+        return propagation.refuse(node, (x, state), "of an input without a batch dimension has no rule", Kind.NO_RULE)
     for leaf in tree_leaves(state):
         if isinstance(leaf, Tensor):
             propagation.freeze(node, leaf, "takes a state from it", Kind.NOT_SUPPORTED)
@@ -188,72 +215,6 @@ def _fix(propagation: Propagation, node: fx.Node, weight: Tensor, shape: torch.S
     dim = dim if len(shape) > 1 and (weight.dim() == 2 or len(shape) == weight.dim()) else 0
     kind = "linear" if weight.dim() == 2 else "conv"
     propagation.fixed[node.name] = (_places(propagation, shape, dim) * weight.numel(), weight.numel(), kind)
-
-
-def batch_norm(propagation: Propagation, node: fx.Node, module: nn.Module, x: Tensor) -> Any:
-    """Batch and instance normalisation: every channel on its own."""
-    name = str(node.target)
-    vector = along(x, 1)
-    if vector is None:
-        return propagation.refuse(node, (x,), "normalises channels that are not in dimension 1", Kind.WRONG_DIMENSION)
-    names = ("weight", "bias", "running_mean", "running_var")
-    propagation.axis(name, "along", vector, tuple((f"{name}.{n}", 0) for n in names))
-    return x
-
-
-def functional_batch_norm(
-    propagation: Propagation,
-    node: fx.Node,
-    x: Tensor,
-    *statistics: Any,
-    weight: Any = None,
-    bias: Any = None,
-    **kwargs: Any,
-) -> Any:
-    """F.batch_norm: statistics and parameters, where they are the model's, follow the channels."""
-    named = (kwargs.get("running_mean"), kwargs.get("running_var"), weight, bias)
-    vector = along(x, 1)
-    if vector is None:
-        return propagation.refuse(node, (x,), "normalises channels that are not in dimension 1", Kind.WRONG_DIMENSION)
-    for tensor in (*statistics, *named):
-        if isinstance(tensor, Tensor):
-            if bool((compact(tensor)[0] == FROZEN).any()):
-                propagation.freeze(node, x, "with parameters that are computed", Kind.MEETS_FIXED)
-            propagation.ids.merge(vector, tensor)
-    return x
-
-
-def group_norm(propagation: Propagation, node: fx.Node, module: nn.GroupNorm, x: Tensor) -> Any:
-    """Group normalisation: a group's channels share statistics, so they go together or not at all."""
-    name = str(node.target)
-    vector = along(x, 1)
-    if vector is None or module.num_groups == 1:
-        return propagation.refuse(
-            node, (x,), "normalises over channels: one less changes the others", Kind.MIXES_CHANNELS
-        )
-    groups = vector.view(module.num_groups, -1)
-    propagation.ids.merge(groups, groups[:, :1])
-    propagation.axis(name, "along", vector, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
-    return x
-
-
-def functional_group_norm(
-    propagation: Propagation, node: fx.Node, x: Tensor, num_groups: Any, *args: Any, **kwargs: Any
-) -> Any:
-    """F.group_norm: only whole groups could go, and their number is written into the model."""
-    what = "normalises over groups of channels, whose number is written: one channel less changes the others"
-    return propagation.refuse(node, (x, args, kwargs), what, Kind.MIXES_CHANNELS)
-
-
-def layer_norm(
-    propagation: Propagation, node: fx.Node, x: Tensor, normalized_shape: Any, *args: Any, **kwargs: Any
-) -> Any:
-    """F.layer_norm and nn.LayerNorm: exact only where they do not run over channels."""
-    if any(varies(x, -1 - d) for d in range(len(tuple(normalized_shape)))):
-        return propagation.refuse(
-            node, (x,), "normalises over channels: one less changes the others", Kind.MIXES_CHANNELS
-        )
-    return x
 
 
 def parameter(propagation: Propagation, node: fx.Node, value: Tensor) -> Tensor:

@@ -16,9 +16,10 @@ from rbprune.graph.ids import FROZEN, along, spread, varies
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
-from rbprune.graph.rules import size_dependence
+from rbprune.graph.rules import attribute_sizes, size_dependence
 from rbprune.graph.rules.elementwise import freeze_partners
 from rbprune.graph.rules.shape import is_size
+from rbprune.graph.size_attributes import Counted
 
 
 def chunk(propagation: Propagation, node: fx.Node, x: Tensor, chunks: int, dim: int = 0) -> Any:
@@ -47,6 +48,9 @@ def split(propagation: Propagation, node: fx.Node, x: Tensor, size: Any, dim: in
     """split makes parts of a size: one that follows the channels keeps their number, a written one picks positions."""
     dim = dim % x.dim()
     counted = size_dependence.counted_by_arguments(propagation, node)
+    held = attribute_sizes.counted_by(propagation, node, size) if not counted else None
+    if held is not None and _follows(propagation, node, x, dim, size, held):
+        return x.split(size, dim)
     if varies(x, dim):
         given = node.args[1] if len(node.args) > 1 else next(iter(node.kwargs.values()))
         if (
@@ -61,6 +65,21 @@ def split(propagation: Propagation, node: fx.Node, x: Tensor, size: Any, dim: in
         return propagation.refuse(node, (x,), "selects channels by position", Kind.SELECTED_BY_POSITION)
     size_dependence.freeze_counted(propagation, node, counted)
     return x.split(size, dim)
+
+
+def _follows(propagation: Propagation, node: fx.Node, x: Tensor, dim: int, size: Any, held: list[Counted]) -> bool:
+    """Let sizes that are held in attributes follow the channels of their parts, or bind them where there are none."""
+    vector = along(x, dim) if varies(x, dim) else None
+    follows = vector is not None and (not isinstance(size, int) or len(vector) % size == 0)
+    sizes = [size] if isinstance(size, int) else list(size)
+    parts = [torch.full((width,), FROZEN) for width in sizes]
+    if follows and vector is not None:
+        parts = list(vector.split(size))
+        if isinstance(size, int):
+            bind_equal_parts(propagation, x, dim, len(parts), size)
+    for counted, part in zip(held, parts, strict=False):  # of equal parts the first will do
+        attribute_sizes.follow(propagation, node, counted, part)
+    return follows
 
 
 def bind_equal_parts(propagation: Propagation, ids: Tensor, dim: int, groups: int, size: int) -> None:

@@ -25,7 +25,7 @@ from rbprune.graph.markers import size_in_python
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
-from rbprune.graph.rules import layers, parts, shape, size_dependence
+from rbprune.graph.rules import layers, norms, parts, shape, size_dependence
 from rbprune.graph.rules.tables import BY_NAME
 from rbprune.graph.sites import Role
 
@@ -66,7 +66,7 @@ def teaches_own_functions() -> bool:
     return any(not str(getattr(each, "__module__", None) or "torch").startswith("torch") for each in functions)
 
 
-_FOLLOW_SIZES = (shape.reshape, shape.unflatten, parts.split, shape.expand)
+_FOLLOW_SIZES = (shape.reshape, shape.unflatten, parts.split, shape.expand, norms.functional_group_norm)
 """Rules that know what to do with a size that changes when channels go."""
 
 

@@ -11,7 +11,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from rbprune.graph.layer_table import LayerKind, Rule, add_kinds
 from rbprune.graph.propagation import Propagation
-from rbprune.graph.rules import elementwise, layers, parts, shape, timm_layers
+from rbprune.graph.rules import elementwise, layers, norms, parts, products, shape, timm_layers
 
 
 def _words(text: str, rule: Rule) -> dict[str, Rule]:
@@ -66,8 +66,10 @@ BY_NAME: dict[str, Rule] = {
         "rot90": elementwise.rot90,
         "prelu": elementwise.prelu,
         "grid_sample": elementwise.grid_sample,
-        "group_norm": layers.functional_group_norm,
+        "group_norm": norms.functional_group_norm,
         "glu": parts.glu,
+        "einsum": products.einsum,
+        "scaled_dot_product_attention": products.attention,
         "unflatten": shape.unflatten,
         "flatten": shape.flatten,
         "chunk": parts.chunk,
@@ -83,9 +85,10 @@ BY_NAME: dict[str, Rule] = {
         "expand": shape.expand,
         "expand_as": shape.expand_as,
         "unbind": parts.unbind,
-        "batch_norm": layers.functional_batch_norm,
-        "layer_norm": layers.layer_norm,
+        "batch_norm": norms.functional_batch_norm,
+        "layer_norm": norms.layer_norm,
     },
+    **_words("matmul bmm mm __matmul__", products.matmul),
     **_words("conv1d conv2d conv3d linear", layers.functional_layer),
     **_words("conv_transpose1d conv_transpose2d conv_transpose3d", layers.functional_transposed),
 }
@@ -132,9 +135,9 @@ LAYERS = (
         timm=("Linear",),
         widths={"out_features": ("out",), "in_features": ("in",)},
     ),
-    LayerKind(layers.batch_norm, types=(_BatchNorm, _InstanceNorm), widths={"num_features": ("along",)}),
+    LayerKind(norms.batch_norm, types=(_BatchNorm, _InstanceNorm), widths={"num_features": ("along",)}),
     LayerKind(
-        layers.group_norm,
+        norms.group_norm,
         types=(nn.GroupNorm,),
         timm=("GroupNorm", "GroupNorm1"),
         widths={"num_channels": ("along",)},
@@ -142,7 +145,7 @@ LAYERS = (
     ),
     LayerKind(layers.recurrent, types=(nn.RNNBase,), widths={"input_size": ("in",)}),
     LayerKind(elementwise.channelwise_module, types=(nn.PReLU,), widths={"num_parameters": ("along",)}),
-    LayerKind(_by_attributes(layers.layer_norm, "normalized_shape"), types=(nn.LayerNorm,)),
+    LayerKind(_by_attributes(norms.layer_norm, "normalized_shape"), types=(nn.LayerNorm,)),
     LayerKind(
         elementwise.channelwise_module,
         types=_CHANNELWISE,

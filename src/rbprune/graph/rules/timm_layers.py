@@ -15,7 +15,8 @@ from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
 from rbprune.graph.rules.elementwise import channelwise_module
-from rbprune.graph.rules.layers import batch_norm, convolution, convolutions_of_parts, group_norm
+from rbprune.graph.rules.layers import convolution, convolutions_of_parts
+from rbprune.graph.rules.norms import batch_norm, group_norm
 from rbprune.graph.sites import Role
 
 

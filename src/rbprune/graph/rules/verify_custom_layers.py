@@ -1,4 +1,5 @@
-"""Convolutions and linear layers with a forward of their own (padding, scaling, ...), verified by cutting them.
+"""Convolutions, linear layers and group norms with a forward of their own (padding, scaling, another type of numbers,
+...), verified by cutting them.
 
 A copy is cut; where it then computes what the whole one computes without those channels, the layer has the rule of its
 kind, and the graph does not look inside.
@@ -17,12 +18,13 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from rbprune.graph.cutting.surgery import keep_positions
 from rbprune.graph.layer_table import Rule, computes_as_torch, set_width
 from rbprune.graph.rules.layers import convolution, linear
+from rbprune.graph.rules.norms import group_norm
 from rbprune.graph.sites import Role
 
 
 def custom_layers(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """The convolutions and linear layers among modules that have a forward of their own."""
-    return [m for m in modules if isinstance(m, _ConvNd | nn.Linear) and _has_forward_of_its_own(m)]
+    """The convolutions, linear layers and group norms among modules that have a forward of their own."""
+    return [m for m in modules if isinstance(m, _ConvNd | nn.Linear | nn.GroupNorm) and _has_forward_of_its_own(m)]
 
 
 def verify_custom_layers(layers: list[nn.Module]) -> dict[nn.Module, Rule]:
@@ -30,7 +32,13 @@ def verify_custom_layers(layers: list[nn.Module]) -> dict[nn.Module, Rule]:
 
     To be called before the model's forward is followed, since theirs must run.
     """
-    return {m: linear if isinstance(m, nn.Linear) else convolution for m in layers if _can_be_cut(m)}
+    return {m: _rule(m) for m in layers if _can_be_cut(m)}
+
+
+def _rule(module: nn.Module) -> Rule:
+    if isinstance(module, nn.GroupNorm):
+        return group_norm
+    return linear if isinstance(module, nn.Linear) else convolution
 
 
 def _has_forward_of_its_own(module: nn.Module) -> bool:
@@ -47,22 +55,28 @@ def _can_be_cut(module: Any) -> bool:
     transposed = isinstance(module, _ConvTransposeNd)
     if isinstance(module, _ConvNd) and (transposed or (module.groups > 1 and not depthwise)):
         return False
+    along = depthwise or isinstance(module, nn.GroupNorm)
     try:
         with torch.no_grad():
-            return all(_equals_its_cut(module, training, depthwise) for training in (False, True))
+            return all(_equals_its_cut(module, training, along) for training in (False, True))
     except Exception:  # whatever it needs to run, we do not know it
         return False
 
 
-def _equals_its_cut(module: Any, training: bool, depthwise: bool) -> bool:
-    """Whether the outputs that are left, of the inputs that are left, are what they were with zeros for the others."""
+def _equals_its_cut(module: Any, training: bool, along: bool) -> bool:
+    """Whether the outputs that are left, of the inputs that are left, are what they were with zeros for the others.
+
+    ``along`` says that the layer carries channels: outputs are those of the inputs.
+    """
     whole = copy.deepcopy(module).double().train(training)
     x = _example(whole)
     ins, outs = torch.arange(x.shape[1])[::2], torch.arange(len(whole.weight))[::2]
-    if depthwise:
+    if isinstance(whole, nn.GroupNorm):  # it loses whole groups
+        ins = outs = torch.arange(x.shape[1]).view(whole.num_groups, -1)[::2].flatten()
+    elif along:
         outs = torch.arange(len(whole.weight)).view(x.shape[1], -1)[ins].flatten()
     cut = copy.deepcopy(whole)
-    cuts: list[tuple[Role, int, Tensor]] = [("along", 0, outs)] if depthwise else [("out", 0, outs), ("in", 1, ins)]
+    cuts: list[tuple[Role, int, Tensor]] = [("along", 0, outs)] if along else [("out", 0, outs), ("in", 1, ins)]
     for role, dim, kept in cuts:
         keep_positions(cut, "weight", dim, kept)
         set_width(cut, role, len(kept))
@@ -77,6 +91,8 @@ def _example(layer: Any) -> Tensor:
     """A random input that the layer accepts."""
     if isinstance(layer, nn.Linear):
         return torch.randn(2, layer.in_features, dtype=torch.float64)
+    if isinstance(layer, nn.GroupNorm):
+        return torch.randn(2, layer.num_channels, 3, 4, dtype=torch.float64)
     space = [2 * d * k for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
     return torch.randn(2, layer.in_channels, *space, dtype=torch.float64)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import CodeType, FrameType
 from typing import Any
 
 from torch import nn
@@ -18,6 +19,7 @@ from torch import nn
 from rbprune.graph.layer_table import widths_of
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
+from rbprune.graph.size_attributes import size_names
 
 
 class WidthReads:
@@ -25,6 +27,8 @@ class WidthReads:
 
     def __init__(self) -> None:
         self.found: dict[tuple[nn.Module, str], None] = {}
+        self.sizes: dict[tuple[nn.Module, str], set[tuple[CodeType, int]]] = {}
+        """For other numbers among the attributes of modules: the code and the instructions that ask for them."""
         self._paused = False
 
     @contextmanager
@@ -45,10 +49,13 @@ class WidthReads:
 
     def watch(self, module: nn.Module) -> bool:
         """Note reads of the widths of one module from now on, and say whether it has any."""
-        names = [name for name in widths_of(module) if name in vars(module) and not hasattr(type(module), name)]
-        if names:
-            _rename(vars(module), {name: _WatchedName(name, module, self) for name in names})
-        return bool(names)
+        widths = widths_of(module)
+        named = {name: True for name in widths if name in vars(module)}
+        named |= {name: False for name in size_names(module) if name not in widths}
+        watched = {n: _WatchedName(n, module, self, is_width) for n, is_width in named.items() if _is_own(module, n)}
+        if watched:
+            _rename(vars(module), watched)  # type: ignore[arg-type]
+        return bool(watched)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -64,21 +71,35 @@ class WidthReads:
         if not self._paused:
             self.found[module, name] = None
 
+    def note_size(self, module: nn.Module, name: str, frame: FrameType) -> None:
+        """Somebody reads, or writes, another number of a module."""
+        if not self._paused:
+            self.sizes.setdefault((module, name), set()).add((frame.f_code, frame.f_lasti))
+
+
+def _is_own(module: nn.Module, name: str) -> bool:
+    """Whether an attribute is one of the instance alone."""
+    return not hasattr(type(module), name)
+
 
 class _WatchedName(str):
-    """The name of a width, which tells ``reads`` when somebody else than the module itself asks for it."""
+    """The name of a width, which tells ``reads`` when somebody else than the module itself asks for it; or of another
+    number, which tells whenever anybody does."""
 
-    def __new__(cls, name: str, module: nn.Module, reads: WidthReads) -> _WatchedName:
+    def __new__(cls, name: str, module: nn.Module, reads: WidthReads, is_width: bool = True) -> _WatchedName:
         self = super().__new__(cls, name)
-        self.module, self.reads = module, reads
+        self.module, self.reads, self.is_width = module, reads, is_width
         return self
 
     module: nn.Module
     reads: WidthReads
+    is_width: bool
 
     def __eq__(self, other: object) -> bool:
         same = str.__eq__(self, other)
-        if same is True and sys._getframe(1).f_locals.get("self") is not self.module:
+        if same is True and not self.is_width:
+            self.reads.note_size(self.module, str(self), sys._getframe(1))
+        elif same is True and sys._getframe(1).f_locals.get("self") is not self.module:
             self.reads.note(self.module, str(self))
         return same
 
@@ -96,7 +117,14 @@ def _rename(attributes: dict[str, Any], names: dict[str, str]) -> None:
 
 
 def freeze_read_widths(propagation: Propagation, reads: WidthReads) -> None:
-    """Freeze the channels whose number the forward reads: what it computes with must stay as it is."""
+    """Freeze the channels whose number the forward reads: what it computes with must stay as it is.
+
+    So must numbers in attributes of modules that are also used where they are not followed.
+    """
+    for counting in propagation.axes.values():
+        holder = propagation.modules[counting.counted.module] if counting.counted else None
+        if holder is not None and holder in propagation.left_whole:
+            propagation.ids.freeze(counting.ids, propagation.left_whole[holder])
     names = {module: name for name, module in reversed(propagation.modules.items())}
     for module, attribute in reads.found:
         name = names.get(module)

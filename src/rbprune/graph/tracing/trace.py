@@ -52,6 +52,7 @@ def trace(model: nn.Module, example_inputs: Any, *, keep: Sequence[str] = ()) ->
     _check_traceable(model, propagation.modules, keep)
     hooked = find_hooked_modules(model)
     graphs, width_reads = _graphs(propagation, model, arguments(example_inputs))
+    propagation.size_reads = width_reads.sizes
     for graph in graphs:
         _propagate(propagation, graph)
         if graph is graphs[0]:
