@@ -66,9 +66,10 @@ def _product(propagation: Propagation, node: fx.Node, factors: list[tuple[Tensor
     if len(carried) == 1:
         return carried[0].expand(shape)
     if carried and _varying(carried[0]) == _varying(carried[1]):  # a product for each channel, of that of both
-        propagation.ids.merge(*carried)
-        frozen = freeze_partners(propagation, node, *carried)
-        return (torch.maximum(*carried) if frozen else carried[0]).expand(shape)
+        one, other = carried
+        propagation.ids.merge(one, other)
+        frozen = freeze_partners(propagation, node, one, other)
+        return (torch.maximum(one, other) if frozen else one).expand(shape)
     if carried:
         return propagation.refuse(node, [ids for ids, _ in factors], "mixes channels", Kind.MIXES_CHANNELS)
     return propagation.frozen_like(info(node).result)
