@@ -35,7 +35,7 @@ def size_names(module: nn.Module) -> list[str]:
     """The attributes of a module that could hold numbers of channels; of torch's own modules none."""
     if type(module).__module__.startswith("torch."):
         return []
-    return [name for name, value in vars(module).items() if name[0] != "_" and _holds_sizes(value)]
+    return [name for name, value in vars(module).items() if type(value) in _KINDS and name[0] != "_" and _holds(value)]
 
 
 def size_of(module: nn.Module, key: str) -> int | None:
@@ -77,7 +77,10 @@ def _held(module: nn.Module, key: str) -> tuple[Any, int | None]:
     return vars(module).get(found[1]), None if found[2] is None else int(found[2])
 
 
-def _holds_sizes(value: Any) -> bool:
+_KINDS = {int, list, tuple}
+
+
+def _holds(value: Any) -> bool:
     return _is_size(value) or (type(value) in (list, tuple) and len(value) > 0 and all(map(_is_size, value)))
 
 

@@ -47,6 +47,14 @@ NETS: dict[str, Case] = {
         (5, 3),
         {"a": 6},
     ),
+    "a product for each channel": (
+        lambda: Net(
+            lambda n, x: n.b(torch.matmul(n.a(x), F.relu(n.c(x)).transpose(2, 3))),
+            **{"a": conv(3, 6), "c": conv(3, 6), "b": conv(6, 2)},
+        ),
+        (3, 4, 5),
+        {"a": 6},
+    ),
     "einsum": (
         lambda: Net(
             lambda n, x: n.b(torch.einsum("nchw, wv -> nvhc", n.a(x), n.mix).permute(0, 3, 2, 1)),

@@ -166,11 +166,6 @@ def test_a_rule_that_makes_another_shape_is_not_trusted() -> None:
 
 
 REFUSED: dict[str, Refusal] = {
-    "matrix product": (
-        lambda: Net(lambda n, x: n.b(torch.matmul(n.a(x), n.a(x).transpose(2, 3))), a=conv(3, 6), b=conv(6, 2)),
-        (3, 5, 5),
-        "matmul has no channel rule",
-    ),
     "sorted": (
         lambda: Net(lambda n, x: n.b(torch.sort(n.a(x), 1)[0]), a=conv(3, 6), b=conv(6, 2)),
         (3, 5, 5),

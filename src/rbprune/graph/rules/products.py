@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 
 from rbprune.graph.ids import tensors_in, varies
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind
+from rbprune.graph.rules.elementwise import freeze_partners
 
 _SUMMED = "sums over channels, where no factor can stand on them"
 
@@ -63,9 +65,18 @@ def _product(propagation: Propagation, node: fx.Node, factors: list[tuple[Tensor
     shape = info(node).result.shape
     if len(carried) == 1:
         return carried[0].expand(shape)
+    if carried and _varying(carried[0]) == _varying(carried[1]):  # a product for each channel, of that of both
+        one, other = carried
+        propagation.ids.merge(one, other)
+        frozen = freeze_partners(propagation, node, one, other)
+        return (torch.maximum(one, other) if frozen else one).expand(shape)
     if carried:
         return propagation.refuse(node, [ids for ids, _ in factors], "mixes channels", Kind.MIXES_CHANNELS)
     return propagation.frozen_like(info(node).result)
+
+
+def _varying(ids: Tensor) -> list[int]:
+    return [d for d in range(ids.dim()) if varies(ids, d)]
 
 
 def _laid_out(ids: Tensor, letters: str, result: str) -> Tensor:

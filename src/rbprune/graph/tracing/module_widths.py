@@ -49,12 +49,13 @@ class WidthReads:
 
     def watch(self, module: nn.Module) -> bool:
         """Note reads of the widths of one module from now on, and say whether it has any."""
-        widths = widths_of(module)
-        named = {name: True for name in widths if name in vars(module)}
-        named |= {name: False for name in size_names(module) if name not in widths}
-        watched = {n: _WatchedName(n, module, self, is_width) for n, is_width in named.items() if _is_own(module, n)}
+        widths, own = widths_of(module), vars(module)
+        watched: dict[str, str] = {n: _WatchedName(n, module, self) for n in widths if n in own and _is_own(module, n)}
+        for name in size_names(module):
+            if name not in widths and _is_own(module, name):
+                watched[name] = _WatchedName(name, module, self, is_width=False)
         if watched:
-            _rename(vars(module), watched)  # type: ignore[arg-type]
+            _rename(own, watched)
         return bool(watched)
 
     @contextmanager
