@@ -20,8 +20,8 @@ from tests.torture.chain import LAYERS
 
 SETTLED = 3
 """From this stage on nothing is loaded or allocated for the first time."""
-PRICE = "prune.price={nats_per_example=3}"
-"""More than ten classes can be worth (ln 10 nats), so that every stage cuts."""
+PRICE = "prune.price={nats_per_example=30}"
+"""Far more than ten classes can be worth (ln 10 nats), so that every one of 27 stages cuts."""
 MOST_MB = 8.0
 """What the log of 27 stages and the allocator's fragments may come to."""
 
