@@ -26,7 +26,7 @@ def test_the_page_on_deployment_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("rbprune.measure.latency.WARM_UP_SECONDS", 0.01)
     run_folder(tmp_path / "runs" / "demo", "lenet5", "data.limit=64")
     lines = [line.split("  #")[0].strip() for block in blocks(PAGE, "bash") for line in block.splitlines()]
-    assert len(lines) == 8
+    assert len(lines) == 9
     for line in lines:
         assert run(*shlex.split(line)[1:]) == 0, line
     source = data.load("mnist-subset").test
