@@ -44,8 +44,9 @@ _of_timm: dict[str, LayerKind] = {}
 _of_torchvision: dict[str, LayerKind] = {}
 _of_user: dict[type, LayerKind] = {}
 _torch_kinds: dict[type, LayerKind | None] = {}
-_nearest_of_torch: dict[type, type | None] = {}
 """What ``torch_kind`` has found, which hangs on the class of a module alone."""
+_nearest_of_torch: dict[type, type | None] = {}
+"""Of each class the nearest base that torch itself defines."""
 _widths_of_type: dict[type, Mapping[str, tuple[Role, ...]]] = {}
 """What ``widths_of`` has found, which hangs on the class of a module alone."""
 
