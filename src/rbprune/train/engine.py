@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import warnings
@@ -42,7 +43,10 @@ class Engine:
             if devices * nodes > 1:
                 if nodes == 1 and is_restarted():
                     meet_apart_from_earlier_attempts(self.fabric.device)
+                ours = not dist.is_initialized()
                 self.fabric.launch()
+                if ours:
+                    atexit.register(leave_the_group)
 
     @property
     def rank(self) -> int:
@@ -140,6 +144,15 @@ class Engine:
             return tensor
 
         return tree_map_only(Tensor, move, batch)
+
+
+def leave_the_group() -> None:
+    """End the group of processes while Python still runs; Fabric does so for NCCL only.
+
+    The threads of a Gloo group that is left to the end of the process have been seen to abort it (SIGABRT) when all its
+    work was done."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def meet_apart_from_earlier_attempts(device: torch.device) -> None:
