@@ -66,8 +66,7 @@ class _ReadByNoLayer(nn.Module):
         return self.linear(nn.functional.linear(self.conv(x).mean((2, 3)), self.own))
 
 
-def test_a_site_that_no_module_reads_is_left_alone() -> None:
+def test_a_site_that_no_module_reads_is_left_alone_by_methods_that_need_one() -> None:
     graph = trace(_ReadByNoLayer(), torch.zeros(1, 3, 8, 8))
-    unhookable = [site.name for site in graph.sites if not graph.hookable(site)]
-    alone = sites_left_alone(graph, PruningSettings())
-    assert unhookable == ["conv"] and "no factor can be put on what reads it" in alone["conv"]
+    assert "this is read by 'own'; rbp and ibp" in sites_left_alone(graph, PruningSettings(method="cp"))["conv"]
+    assert "conv" not in sites_left_alone(graph, PruningSettings())

@@ -102,9 +102,10 @@ def test_a_sum_with_a_reader_that_takes_no_factor_is_refused_by_name() -> None:
     with pytest.raises(
         UnprunableError, match=r"residual sum 'stem' .*read by 'kernel', .*nn.Conv2d.*keep=\['stem'\].*prune.sums=false"
     ):
-        schedule_sites(graph, PruningSettings(sums=True))
-    assert schedule_sites(graph, PruningSettings(sums=True, only=["a"])) == [["a"]]
-    assert schedule_sites(graph, PruningSettings(sums=False)) == [["a"], ["kernel"]]
+        schedule_sites(graph, PruningSettings(sums=True, method="cp"))
+    assert schedule_sites(graph, PruningSettings(sums=True, method="cp", only=["a"])) == [["a"]]
+    assert schedule_sites(graph, PruningSettings(sums=False, method="cp")) == [["a"], ["kernel"]]
+    assert schedule_sites(graph, PruningSettings(sums=True)) == [["stem"], ["a"], ["kernel"]]
 
 
 def test_what_only_the_sums_can_bring_is_refused_without_them_and_they_are_named() -> None:

@@ -91,10 +91,6 @@ class ChannelGraph:
         """Whether the owner of an axis is a module; else it is a parameter or buffer that is used by itself."""
         return name in self._modules
 
-    def hookable(self, site: Site) -> bool:
-        """Whether every consumer of the site is a module, so that noise can be put on its input."""
-        return bool(site.consumers) and all(map(self.is_module, site.consumers))
-
     def places(self, site: Site, part: Part) -> Tensor:
         """Positions now, on the part's axis, of the channels that are left: [channels, positions per channel]."""
         return torch.searchsorted(self._alive[part.owner, part.role], part.positions[site.alive])

@@ -56,4 +56,4 @@ def judged_branches(graph: ChannelGraph, settings: PruningSettings) -> list[str]
 
 def still_there(graph: ChannelGraph, names: Sequence[str]) -> list[str]:
     """Those sites and branches that have not gone with a branch."""
-    return [name for name in names if name in graph and (name in graph.branches or graph.hookable(graph[name]))]
+    return [name for name in names if name in graph and (name in graph.branches or graph[name].consumers)]

@@ -6,11 +6,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.conv import _ConvNd
 
 from rbprune.errors import UnprunableError
 from rbprune.graph import ChannelGraph, Site
 from rbprune.graph.branch import Branch
+from rbprune.methods.function_inputs import FunctionInputs, Scale
 from rbprune.utils.inputs import inputs_by_position
 
 _MOST_SHAPES = 32
@@ -59,16 +61,22 @@ class Gates:
         """In a pass of the whole model: how many examples the readers of each site have seen."""
         self._handles = [graph.model.register_forward_pre_hook(self._forget)]
         self._handles.append(graph.model.register_forward_hook(self._end_pass, always_call=True))
+        functions: dict[str, list[Scale]] = {}
         for site in sites:
             if isinstance(site, Branch):
                 hook_on_output = _ScaleBranch(self, site.name)
                 self._handles.append(graph.module(site.output).register_forward_hook(hook_on_output))
             for part in site.parts:
-                if part.role == "in":
-                    columns = _columns(graph, site, part)
-                    hook = _Scale(self, site.name, columns)
+                if part.role != "in":
+                    continue
+                scale = _Scale(self, site.name, _columns(graph, site, part))
+                if graph.is_module(part.owner):
                     self._handles.append(inputs_by_position(graph.module(part.owner)))
-                    self._handles.append(graph.module(part.owner).register_forward_pre_hook(hook))
+                    self._handles.append(graph.module(part.owner).register_forward_pre_hook(scale.on_module))
+                else:
+                    functions.setdefault(part.owner, []).append(scale.on_function)
+        if functions:
+            self._handles += FunctionInputs(graph.model, functions).handles
 
     def detach(self) -> None:
         """Take the gates off the model."""
@@ -100,7 +108,8 @@ class Gates:
         if rows and self.factors.draws_once:
             self._check_all_see(rows, site)
         if rows not in self._drawn or not training:
-            drawn = self.factors.draw(rows) if rows else self.factors.mean()
+            with saved_tensors_hooks(_as_it_is, _as_it_is):  # activation checkpointing does not draw again
+                drawn = self.factors.draw(rows) if rows else self.factors.mean()
             # split, not sliced: one backward step for all sites instead of a zero-filled gradient for each
             parts = () if drawn is None else drawn.view(-1, sum(self._sizes)).split(self._sizes, dim=1)
             self._drawn[rows] = dict(zip(self._names, parts, strict=True)) if parts else None
@@ -131,26 +140,37 @@ def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
     return None if torch.equal(columns, torch.arange(site.channels)) else columns
 
 
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 class _Scale:
-    """A forward pre-hook that multiplies a consumer's input by its channels' factors."""
+    """Multiplies what a consumer reads by its channels' factors."""
 
     def __init__(self, gates: Gates, site: str, columns: Tensor | None) -> None:
         self.gates, self.site, self.columns = gates, site, columns
 
-    def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        x, *rest = args
-        examples = _dimension_of_examples(module, x, self.site)
-        theta = self.gates.theta(self.site, x.shape[examples], module.training)
+    def on_module(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """A forward pre-hook."""
+        examples = _dimension_of_examples(module, args[0], self.site)
+        return (self._scaled(args[0], isinstance(module, _ConvNd), examples, module.training), *args[1:])
+
+    def on_function(self, x: Tensor, second: bool, training: bool) -> Tensor:
+        """The input of a function, with its channels in the second dimension or in the last."""
+        return self._scaled(x, second, 0, training)
+
+    def _scaled(self, x: Tensor, second: bool, examples: int, training: bool) -> Tensor:
+        theta = self.gates.theta(self.site, x.shape[examples], training)
         if theta is None:
-            return args
+            return x
         if self.columns is not None:
             theta = torch.cat([theta, torch.ones_like(theta[:, :1])], dim=1)[:, self.columns.to(theta.device)]
         theta = theta.to(x.dtype)
-        if isinstance(module, _ConvNd):
+        if second:
             theta = theta.view(*theta.shape, *[1] * (x.dim() - 2))
         elif x.dim() > 2:
             theta = theta.view([theta.shape[0] if d == examples else 1 for d in range(x.dim() - 1)] + [theta.shape[1]])
-        return (_ScaleChannels.apply(x, theta, self.gates.scratch), *rest)  # type: ignore[no-untyped-call]
+        return _ScaleChannels.apply(x, theta, self.gates.scratch)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def _dimension_of_examples(module: nn.Module, x: Any, site: str) -> int:

@@ -32,9 +32,9 @@ def _why(graph: ChannelGraph, site: Site, settings: PruningSettings, method: Met
         return "its channels pass through a residual sum, and sums are left alone; prune.sums=true opens them"
     if wanted is not None and site.name not in wanted:
         return "it is not among prune.only"
-    if not graph.hookable(site):
+    if not method.reaches(graph, site):
         readers = ", ".join(map(repr, site.consumers)) or "nothing"
-        return f"no factor can be put on what reads it ({readers}); only the inputs of plain layers can take one"
+        return f"{method.name} judges what modules read, and this is read by {readers}; rbp and ibp judge functions too"
     if method.skip_downsampling and site.downsample:
         return f"{method.name} leaves blocks alone whose shortcut is no identity; prune.downsampling=true opens them"
     if method.schedule is by_depth and site.residual is None:

@@ -44,6 +44,12 @@ class Method:
     """Whether it judges whole branches of residual blocks: never, too (``prune.blocks``), or nothing else."""
     objection: Objection = no_objection
     """Which sites it cannot judge: a run that would come to one is refused before it begins."""
+    functions: bool = False
+    """Whether it judges channels that only a function reads (``F.conv2d(x, self.kernel)``), no module."""
+
+    def reaches(self, graph: ChannelGraph, site: Site) -> bool:
+        """Whether it can judge a site by those that read it."""
+        return bool(site.consumers) and (self.functions or all(map(graph.is_module, site.consumers)))
 
     def check_options(self, options: Mapping[str, float]) -> None:
         """Refuse ``prune.options`` that the method does not have."""
@@ -68,11 +74,13 @@ def register_method(
     skip_downsampling: bool = False,
     branches: Branches = "no",
     objection: Objection = no_objection,
+    functions: bool = False,
 ) -> None:
     """Make a method known by name, for ``method=`` and ``--method``.
 
     ``objection(graph, site)`` says in words why the method cannot judge a site, and nothing where it can: a run that
-    would come to such a site is refused before it begins.
+    would come to such a site is refused before it begins. With ``functions`` it judges channels that only a function
+    reads, with no module that could be hooked; else they are left alone.
 
     >>> import torch
     >>> from rbprune.methods import Verdict
@@ -85,10 +93,17 @@ def register_method(
     >>> METHODS.pop("every-second").summary
     'every second channel'
     """
-    METHODS[name] = Method(name, stage, schedule, summary, skip_downsampling, branches, objection)
+    METHODS[name] = Method(name, stage, schedule, summary, skip_downsampling, branches, objection, functions)
 
 
-register_method("rbp", DiracStage, one_by_one, "recursive Bayesian pruning (the paper), layer by layer", branches="too")
+register_method(
+    "rbp",
+    DiracStage,
+    one_by_one,
+    "recursive Bayesian pruning (the paper), layer by layer",
+    branches="too",
+    functions=True,
+)
 register_method(
     "rrbp",
     DiracStage,
@@ -96,25 +111,32 @@ register_method(
     "the same for residual networks: the k-th layers of all blocks at once",
     skip_downsampling=True,
     branches="too",
+    functions=True,
 )
-register_method("ibp", DiracStage, at_once, "the paper's ablation: all layers at once", branches="too")
+register_method("ibp", DiracStage, at_once, "the paper's ablation: all layers at once", branches="too", functions=True)
 
 register_method("bc", HorseshoeStage, at_once, "Bayesian Compression with a group horseshoe prior")
 register_method("bc-gnj", JeffreysStage, at_once, "Bayesian Compression with a normal-Jeffreys prior")
 register_method("rbc", HorseshoeStage, one_by_one, "Bayesian Compression (horseshoe) layer by layer")
-register_method("sbp", SBPStage, at_once, "Structured Bayesian Pruning: log-normal noise, signal-to-noise ratio")
-register_method("bmrs", BMRSStage, at_once, "Bayesian model reduction on the noise of sbp")
+register_method(
+    "sbp", SBPStage, at_once, "Structured Bayesian Pruning: log-normal noise, signal-to-noise ratio", functions=True
+)
+register_method("bmrs", BMRSStage, at_once, "Bayesian model reduction on the noise of sbp", functions=True)
 register_method("thinet", ThiNetStage, one_by_one, "channels that the next layer misses least, found greedily")
 register_method("cp", CPStage, one_by_one, "channels chosen by the lasso, the next layer's weights fitted anew")
-register_method("dds", DDSStage, at_once, "data-driven sparse structure selection: scales under an L1 penalty")
+register_method(
+    "dds", DDSStage, at_once, "data-driven sparse structure selection: scales under an L1 penalty", functions=True
+)
 register_method("dds-blocks", DDSBlocksStage, at_once, "the same for whole residual blocks", branches="only")
-register_method("l1", L1, at_once, "filters of least L1 norm, one ranking over all layers")
-register_method("uniform", UniformL1, at_once, "filters of least L1 norm, the same share of every layer")
-register_method("taylor", Taylor, at_once, "channels of least first-order effect on the loss")
+register_method("l1", L1, at_once, "filters of least L1 norm, one ranking over all layers", functions=True)
+register_method(
+    "uniform", UniformL1, at_once, "filters of least L1 norm, the same share of every layer", functions=True
+)
+register_method("taylor", Taylor, at_once, "channels of least first-order effect on the loss", functions=True)
 register_method(
     "slimming", Slimming, at_once, "L1 on batch normalisation, the smallest scales go", objection=lacks_scale
 )
-register_method("random", Random, at_once, "any channels, the same share of every layer")
+register_method("random", Random, at_once, "any channels, the same share of every layer", functions=True)
 
 register_method("tp-magnitude", PeerStage, at_once, "torch-pruning: magnitude, the same share of every layer")
 register_method("tp-taylor", PeerTaylor, at_once, "torch-pruning: group Taylor")
@@ -135,9 +157,9 @@ def schedule_sites(graph: ChannelGraph, settings: PruningSettings) -> list[list[
     wanted = None if settings.only is None else {graph[name].name for name in settings.only}
     sites = [s for s in graph.sites if s.residual != "sum" or settings.prunes_sums]
     sites = [s for s in sites if wanted is None or s.name in wanted]
-    if settings.sums:
+    if settings.sums and not found.functions:
         _refuse_unreachable_sums(graph, sites)
-    sites = [s for s in sites if graph.hookable(s)]
+    sites = [s for s in sites if found.reaches(graph, s)]
     if found.skip_downsampling and not settings.downsampling:
         sites = [s for s in sites if not s.downsample]
     stages = found.schedule(sites)

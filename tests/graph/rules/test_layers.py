@@ -200,7 +200,7 @@ def test_multiplications_of_recurrent_layers_are_counted(kind: type[nn.RNNBase],
 def test_noise_can_be_put_on_what_a_recurrent_layer_reads() -> None:
     model = Net(lambda n, x: n.b(n.gru(n.a(x))[0]), a=nn.Linear(3, 6), gru=nn.GRU(6, 4), b=nn.Linear(4, 2))
     graph = trace(model, torch.zeros(5, 2, 3))
-    assert [(site.name, graph.hookable(site)) for site in graph.sites] == [("a", True)]
+    assert [(site.name, site.consumers) for site in graph.sites] == [("a", ["gru"])]
     graph.remove({"a": [0, 4]})
     assert model.gru.input_size == 4
     assert model(torch.zeros(5, 2, 3)).shape == (5, 2, 2)

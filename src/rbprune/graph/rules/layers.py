@@ -164,12 +164,16 @@ def _depthwise(propagation: Propagation, name: str, module: _ConvNd, source: Ten
     return propagation.axis(name, "along", carried, ((f"{name}.weight", 0), (f"{name}.bias", 0)))
 
 
-def functional_layer(
-    propagation: Propagation, node: fx.Node, x: Tensor, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
-) -> Any:
+_FUNCTION_ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+"""What F.conv takes, and F.linear the first of it, in this order or by name."""
+
+
+def functional_layer(propagation: Propagation, node: fx.Node, *args: Any, **kwargs: Any) -> Any:
     """F.conv and F.linear with a parameter of the model."""
-    source_node, bias_node = node.args[1], node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
-    groups = args[3] if len(args) > 3 else kwargs.get("groups", 1)
+    given = dict(zip(_FUNCTION_ARGUMENTS, args, strict=False)) | kwargs
+    given_nodes = dict(zip(_FUNCTION_ARGUMENTS, node.args, strict=False)) | node.kwargs
+    x, weight, bias, groups = given["input"], given["weight"], given.get("bias"), given.get("groups", 1)
+    source_node, bias_node = given_nodes["weight"], given_nodes.get("bias")
     nodes: list[Any] = [n for n in (source_node, bias_node) if n is not None]
     name, dim = str(getattr(source_node, "target", "")), -1 if weight.dim() == 2 else 1
     refusal: tuple[str, Kind] | None = None
@@ -244,5 +248,6 @@ def _is_constant(node: fx.Node) -> bool:
 def _is_weight_of(node: fx.Node, user: fx.Node) -> bool:
     """Whether a parameter is used as the weight of a raw convolution or linear layer, and as nothing else."""
     name = getattr(user.target, "__name__", "")
-    weight = user.args[1] if len(user.args) > 1 else None
-    return name in ("conv1d", "conv2d", "conv3d", "linear") and weight is node and user.args[0] is not node
+    given = dict(zip(_FUNCTION_ARGUMENTS, user.args, strict=False)) | user.kwargs
+    read_with = name in ("conv1d", "conv2d", "conv3d", "linear") and given.get("weight") is node
+    return read_with and given.get("input") is not node
