@@ -255,3 +255,28 @@ def test_a_packed_sequence_takes_no_factor() -> None:
     packed = nn.utils.rnn.pack_sequence([torch.zeros(3, 6), torch.zeros(2, 6)])
     with pytest.raises(UnprunableError, match="from a PackedSequence"):
         model.rnn(packed)
+
+
+class StepsAndPlaces(nn.Module):
+    """What a recurrent layer reads with the steps first is read by a linear layer too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.rnn, self.beside = nn.Linear(3, 6), nn.GRU(6, 4), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(x)
+        return self.rnn(x)[0] + self.beside(x)
+
+
+def test_where_steps_and_examples_cannot_be_told_apart_a_factor_for_each_example_is_refused() -> None:
+    model, square = StepsAndPlaces(), torch.randn(5, 5, 3)
+    stage_of(model, ["a"], torch.randn(7, 5, 3))
+    with pytest.raises(UnprunableError, match=r"shape \[5, 5, 6\] by another, which does not tell steps from examples"):
+        model.train()(square)
+    with pytest.raises(UnprunableError, match="see 5 and 7 examples"):
+        model(torch.randn(7, 5, 3))
+    model.eval()(square)
+    model = StepsAndPlaces()
+    stage_of(model, ["a"], square, noise="batch")
+    model.train()(square)

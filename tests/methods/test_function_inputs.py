@@ -69,7 +69,11 @@ def test_a_function_gets_the_noise_that_a_module_would_get(recompute: bool, grou
     again, recomputed = seen(Network(functions=False, recompute=True, groups=groups))
     assert all(map(torch.equal, as_module, recomputed))
     again.abandon()
-    assert [s.channels for s in ours.sites] == [s.channels for s in theirs.sites] == ([8, 6, 6, 5] if groups == 1 else [4, 3, 6, 5])
+    assert (
+        [s.channels for s in ours.sites]
+        == [s.channels for s in theirs.sites]
+        == ([8, 6, 6, 5] if groups == 1 else [4, 3, 6, 5])
+    )
     for one, other in zip(as_function, as_module, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
     assert bool((as_function[1] != 0).all()), "every channel is seen"

@@ -69,7 +69,7 @@ class Gates:
             for part in site.parts:
                 if part.role != "in":
                     continue
-                scale = _Scale(self, site.name, _columns(graph, site, part))
+                scale = _Scale(self, site.name, _columns(graph, site, part), _meets_steps_first(graph, site))
                 if graph.is_module(part.owner):
                     self._handles.append(inputs_by_position(graph.module(part.owner)))
                     self._handles.append(graph.module(part.owner).register_forward_pre_hook(scale.on_module))
@@ -140,6 +140,12 @@ def _columns(graph: ChannelGraph, site: Site, part: Any) -> Tensor | None:
     return None if torch.equal(columns, torch.arange(site.channels)) else columns
 
 
+def _meets_steps_first(graph: ChannelGraph, site: Site) -> bool:
+    """Whether a recurrent layer reads the site with the steps of a sequence in the first dimension."""
+    readers = [graph.module(name) for name in site.consumers if graph.is_module(name)]
+    return any(isinstance(reader, nn.RNNBase) and not reader.batch_first for reader in readers)
+
+
 def _as_it_is(tensor: Tensor) -> Tensor:
     return tensor
 
@@ -147,8 +153,8 @@ def _as_it_is(tensor: Tensor) -> Tensor:
 class _Scale:
     """Multiplies what a consumer reads by its channels' factors."""
 
-    def __init__(self, gates: Gates, site: str, columns: Tensor | None) -> None:
-        self.gates, self.site, self.columns = gates, site, columns
+    def __init__(self, gates: Gates, site: str, columns: Tensor | None, steps_first: bool) -> None:
+        self.gates, self.site, self.columns, self.steps_first = gates, site, columns, steps_first
 
     def on_module(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """A forward pre-hook."""
@@ -163,6 +169,12 @@ class _Scale:
         theta = self.gates.theta(self.site, x.shape[examples], training)
         if theta is None:
             return x
+        if len(theta) > 1 and self.steps_first and examples == 0 and not second and x.shape[0] == x.shape[1]:
+            raise UnprunableError(
+                f"the channels of {self.site!r} are read with the steps first by a recurrent layer and from a tensor "
+                f"of shape {list(x.shape)} by another, which does not tell steps from examples; take batches of another "
+                "size, set prune.noise='batch', or leave the site alone by prune.keep or prune.only"
+            )
         if self.columns is not None:
             theta = torch.cat([theta, torch.ones_like(theta[:, :1])], dim=1)[:, self.columns.to(theta.device)]
         theta = theta.to(x.dtype)
