@@ -172,8 +172,8 @@ class _Scale:
         if len(theta) > 1 and self.steps_first and examples == 0 and not second and x.shape[0] == x.shape[1]:
             raise UnprunableError(
                 f"the channels of {self.site!r} are read with the steps first by a recurrent layer and from a tensor "
-                f"of shape {list(x.shape)} by another, which does not tell steps from examples; take batches of another "
-                "size, set prune.noise='batch', or leave the site alone by prune.keep or prune.only"
+                f"of shape {list(x.shape)} by another, which does not tell steps from examples; take batches of "
+                "another size, set prune.noise='batch', or leave the site alone by prune.keep or prune.only"
             )
         if self.columns is not None:
             theta = torch.cat([theta, torch.ones_like(theta[:, :1])], dim=1)[:, self.columns.to(theta.device)]
