@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -94,8 +95,11 @@ def try_network(network: Network, figures: NetworkFigures) -> None:
 def try_networks(networks: Iterable[Network]) -> dict[str, NetworkFigures]:
     """Figures for each library."""
     found: dict[str, NetworkFigures] = {}
+    begun = time.monotonic()
     for network in networks:
-        try_network(network, found.setdefault(network.library, NetworkFigures(network.library)))
+        figures = found.setdefault(network.library, NetworkFigures(network.library))
+        try_network(network, figures)
+        print(f"{time.monotonic() - begun:5.0f} s  {network.name}  {figures.line()}", flush=True)
     return found
 
 
