@@ -7,8 +7,9 @@ import random
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -67,7 +68,8 @@ def try_network(network: Network, figures: NetworkFigures) -> None:
             figures.skipped.append(f"{network.name}: more than {MOST_PARAMETERS} parameters")
             return
         _prepare(model)
-        x = _input(network, model)
+        inputs = _inputs(network, model)
+        x = next(inputs, None)
         if x is None:
             figures.skipped.append(f"{network.name}: accepts no image of our sizes in both modes")
             return
@@ -78,7 +80,7 @@ def try_network(network: Network, figures: NetworkFigures) -> None:
             if not graph.sites:
                 figures.without_sites.append(network.name)
                 return
-            error = _difference(model, graph, x)
+            error = _difference(model, graph, chain([x], inputs) if network.inputs is None else [x])
         except RbpruneError as error_of_ours:
             figures.refused.append(f"{network.name}: {error_of_ours}")
             return
@@ -126,27 +128,34 @@ def _prepare(model: nn.Module) -> None:
     scatter(model)
 
 
-def _input(network: Network, model: nn.Module) -> Tensor | None:
-    """Three examples of the smallest size that the network accepts in both modes, and at which it is well conditioned.
-
-    Batch normalisation over few values can make much of nothing: where weights that differ in their last digits give
-    another output, masked and removed cannot be compared.
-    """
+def _inputs(network: Network, model: nn.Module) -> Iterator[Tensor]:
+    """Three examples each, of the sizes that the network accepts in both modes and at which it is well conditioned, the
+    smallest first."""
     if network.inputs is not None:
-        return torch.randn(*network.inputs, dtype=torch.float64)
+        yield torch.randn(*network.inputs, dtype=torch.float64)
+        return
     fixed = getattr(model, "default_cfg", {}).get("fixed_input_size") and model.default_cfg["input_size"][-1]
     for size in (fixed,) if fixed else _SIZES[network.dims]:
         x = torch.randn(3, network.channels, *[size] * network.dims, dtype=torch.float64)
-        try:
-            for training in (False, True):
-                values = _outputs(model, x, training)
-                near = _outputs(_with_other_last_digits(model), x, training)
-                if not all(relative_error(a, b) < EXACT / 10 for a, b in zip(values, near, strict=True) if a.numel()):
-                    raise ValueError("not finite, or not well conditioned")
-            return x
-        except Exception:
-            continue  # another size may do
-    return None
+        if _is_well_conditioned(model, x):
+            yield x
+
+
+def _is_well_conditioned(model: nn.Module, x: Tensor) -> bool:
+    """Whether a network runs in both modes and weights that differ in their last digits give the same outputs.
+
+    Batch normalisation over few values can make much of nothing; then masked and removed cannot be compared.
+    """
+    twin = _with_other_last_digits(model)
+    try:
+        return all(
+            relative_error(a, b) < EXACT / 10
+            for training in (False, True)
+            for a, b in zip(_outputs(model, x, training), _outputs(twin, x, training), strict=True)
+            if a.numel()
+        )
+    except Exception:
+        return False  # another size may do
 
 
 def _with_other_last_digits(model: nn.Module) -> nn.Module:
@@ -172,10 +181,14 @@ def _outputs(model: nn.Module, x: Tensor, training: bool) -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor) and value.is_floating_point()]
 
 
-def _difference(model: nn.Module, graph: ChannelGraph, x: Tensor) -> float:
-    """The largest relative difference of the masked and the removed network, in both modes and on all outputs."""
+def _difference(model: nn.Module, graph: ChannelGraph, inputs: Iterable[Tensor]) -> float:
+    """The largest relative difference of the masked and the removed network, in both modes and on all outputs, for the
+    first input at which the masked one is well conditioned (or the last)."""
     drop = random_drop(graph)
     with graph.mask(drop):
+        for x in inputs:
+            if _is_well_conditioned(model, x):
+                break
         masked = [_outputs(model, x, training) for training in (False, True)]
     graph.remove(drop)
     errors = []

@@ -49,3 +49,9 @@ def test_optimizers_are_those_of_the_settings() -> None:
     adam = make_optimizer(OptimSettings(epochs=1, lr=0.1, optimizer="adam", weight_decay=0.02), model.parameters())
     assert isinstance(adam, torch.optim.Adam)
     assert (adam.param_groups[0]["lr"], adam.param_groups[0]["weight_decay"]) == (0.1, 0.02)
+    adamw = make_optimizer(OptimSettings(epochs=1, lr=0.1, optimizer="adamw", weight_decay=0.5), model.parameters())
+    before = model[0].weight.detach().clone()
+    model[0].weight.grad = torch.zeros(2, 2)
+    adamw.step()
+    torch.testing.assert_close(model[0].weight.detach(), before * (1 - 0.1 * 0.5))
+    model[0].weight.grad = None

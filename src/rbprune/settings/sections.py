@@ -70,7 +70,7 @@ class OptimSettings(Section):
 
     epochs: float | None = Field(None, ge=0)
     batch_size: int = Field(128, ge=1)
-    optimizer: Literal["sgd", "adam", "muon"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw", "muon"] = "sgd"
     """``muon``: momentum made orthogonal for convolutions and linear layers, Adam for the rest (``train/muon.py``)."""
     lr: float = Field(gt=0)
     momentum: float = Field(0.9, ge=0, lt=1)
@@ -100,7 +100,7 @@ class PruneSettings(OptimSettings, PruningSettings):
     epochs: float | None = Field(None, ge=0)
     """How long a stage lasts at most; by default ``STAGE_STEPS`` steps, which are many passes over a small data set and
     a part of one over a large one."""
-    optimizer: Literal["sgd", "adam", "muon"] = "adam"
+    optimizer: Literal["sgd", "adam", "adamw", "muon"] = "adam"
     lr: float = Field(1e-3, gt=0)
     settle: float = Field(AT_REST, ge=0)
     """A stage ends early when the rates move less than this on average over a tenth of an epoch; 0: never."""
@@ -134,7 +134,7 @@ class FinetuneSettings(OptimSettings):
     """How long the pruned network is trained. Where neither this nor ``Settings.budget`` is given, what is left of a
     budget that is the same for every method: what the default method's stages may take and, of the dense network,
     ``RECOVERY_STEPS`` steps or ``RECOVERY_EPOCHS`` epochs, whichever is longer (``train/budget.py``)."""
-    optimizer: Literal["sgd", "adam", "muon"] = "adam"
+    optimizer: Literal["sgd", "adam", "adamw", "muon"] = "adam"
     lr: float = Field(1e-3, gt=0)
     decay: Literal["constant", "linear", "cosine", "step"] = "cosine"
     distill: float = Field(0.0, ge=0, le=1)

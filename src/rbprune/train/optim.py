@@ -18,6 +18,8 @@ def make_optimizer(settings: OptimSettings, parameters: Iterable[nn.Parameter]) 
     groups: list[dict[str, Any]] = [{"params": [p for p in parameters if p.requires_grad]}]
     if settings.optimizer == "adam":
         return torch.optim.Adam(groups, lr=settings.lr, weight_decay=settings.weight_decay)
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=settings.weight_decay)
     if settings.optimizer == "muon":
         return Muon(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
     return torch.optim.SGD(
