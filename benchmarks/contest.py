@@ -4,6 +4,12 @@
     python benchmarks/contest.py collect OUT >> docs/results/contest.jsonl
     python benchmarks/contest.py table docs/results/contest.jsonl
 
+At equal latency instead (in a folder of its own), with widths rounded the same way for every method:
+
+    rbprune calibrate resnet20b-cifar --out device.json
+    python benchmarks/contest.py run OUT ... --target latency_ratio --set prune.latency=device.json \
+        --set prune.round_to=device
+
 A run that is complete is not made again. ``--rows`` names some of ROWS. Validation images are held out of everything;
 give weights that were trained with the same ``data.val``, or they have seen them.
 """
@@ -59,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
                 else:
                     fixed = {"model.name": options.network, "model.weights": options.weights, "seed": seed}
                     fixed |= {"data.path": options.data, "data.val": "5000", "budget": options.budget}
-                    fixed |= {"runtime.threads": "1", "prune.macs_ratio": ratio, **ROWS[row]}
+                    fixed |= {"runtime.threads": "1", f"prune.{options.target}": ratio, **ROWS[row]}
                     fixed |= dict(change.split("=", 1) for change in options.set)
                     words = [word for key, value in fixed.items() for word in ("--set", f"{key}={value}")]
                     command = ["prune", options.recipe, *words, "--out", str(folder)]
@@ -127,6 +133,7 @@ def main() -> None:
     verb.add_argument("--data", required=True)
     verb.add_argument("--ratios", default="2,4,8")
     verb.add_argument("--budget", default="1")
+    verb.add_argument("--target", choices=("macs_ratio", "params_ratio", "latency_ratio"), default="macs_ratio")
     verb.add_argument("--seeds", default="3,4,5,6,7")
     verb.add_argument("--rows", help="names of ROWS, separated by semicolons")
     verb.add_argument("--set", action="append", default=[], help="a setting for every run")
