@@ -10,29 +10,25 @@ from rbprune.errors import ConfigError
 from rbprune.integrations.ultralytics_package import import_ultralytics
 
 
-def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("ultralytics", r"ultralytics is not installed; pip install 'rbprune\[ultralytics\]'"),
+        ("cv2", "ultralytics cannot be imported: No module named 'cv2'; pip install cv2"),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, missing: str, told: str
+) -> None:
     real = importlib.import_module
 
     def without(name: str, package: str | None = None) -> Any:
         if name == "ultralytics":
-            raise ModuleNotFoundError("No module named 'ultralytics'", name="ultralytics")
+            raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
         return real(name, package)
 
     monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(ConfigError, match=r"ultralytics is not installed; pip install 'rbprune\[ultralytics\]'"):
-        import_ultralytics()
-
-
-def test_what_the_package_itself_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.import_module
-
-    def without(name: str, package: str | None = None) -> Any:
-        if name == "ultralytics":
-            raise ModuleNotFoundError("No module named 'cv2'", name="cv2")
-        return real(name, package)
-
-    monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(ConfigError, match="ultralytics cannot be imported: No module named 'cv2'; pip install cv2"):
+    with pytest.raises(ConfigError, match=told):
         import_ultralytics()
 
 

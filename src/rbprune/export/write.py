@@ -15,6 +15,7 @@ from rbprune.export.check import check_file, difference, errors, in_batches, run
 from rbprune.export.formats import (
     NAMES,
     Format,
+    Run,
     check_format,
     file_name,
     open_file,
@@ -95,7 +96,7 @@ def export_network(
     bundle = None if alone else Bundle(out, network)
     with staging(out.parent if alone else out) as place:
         staged = place / (out.name if alone else file_name(chosen, int8))
-        exported, signature = _write_and_check(network, whole, samples, staged, chosen, int8, batch)
+        exported, signature = _Attempt(network, whole, samples, staged, chosen, int8, batch).write_and_check()
         for part in parts(staged):
             publish(part, (out.parent if alone else out) / part.name)
     final = out if alone else out / staged.name
@@ -113,43 +114,58 @@ def _check_runtimes(format: Format, int8: bool) -> None:
         import_openvino()
 
 
-def _write_and_check(
-    network: PrunedNetwork,
-    whole: PrunedNetwork,
-    samples: Samples,
-    staged: Path,
-    format: Format,
-    int8: bool,
-    batch: Batch,
-) -> tuple[Exported, Signature | None]:
-    """Write a network, and compare the file with it; where something was rounded, then also with the ``whole`` one."""
-    what = f"the {'int8 ' if int8 else ''}{format} file"
-    if format == "safetensors":
-        save_file(network.stored_tensors(), staged)
-        model, signature = for_export(network.model), Signature((), ())
-        program = None
-    else:
-        program = make_program(network.model, samples.inputs, batch)
-        model, signature = program.model, program.signature
-        _write(program, format, staged)
-    run = open_file(format, staged, signature, model)
-    worst = check_file(run, model, samples.inputs, batch, what)
-    calibrated, before_after = None, None
-    if int8 and program is not None:
-        del run  # the runtime may hold the file open
-        calibrated = _quantise(program, samples, staged, format)
-        run = open_file(format, staged, signature, model)
-    if int8 or network.half:
-        original = runs_of(for_export(whole.model))
-        size = with_batch(on_cpu(samples.inputs), batch) if batch != "dynamic" else on_cpu(samples.inputs)
-        worst = difference(run(size), original(size), what)
-        if samples.held_out is not None:
-            found = errors([original, in_batches(run, batch)], samples.held_out())
-            names = {"data": samples.held_out_name}
-            before_after = None if found is None else {"before": found[0], "after": found[1], **names}
-    on_disk = sum(part.stat().st_size for part in parts(staged))
-    checked = (on_disk, worst, samples.origin, calibrated, before_after, network.half)
-    return Exported(staged, format, batch, *checked), None if program is None else signature
+@dataclass(frozen=True)
+class _Attempt:
+    """A file that is to be written under a temporary name."""
+
+    network: PrunedNetwork
+    whole: PrunedNetwork
+    """The network before its weights were rounded to 16 bits, if they are."""
+    samples: Samples
+    staged: Path
+    format: Format
+    int8: bool
+    batch: Batch
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"the {'int8 ' if self.int8 else ''}{self.format} file"
+
+    def write_and_check(self) -> tuple[Exported, Signature | None]:
+        """Write the network, and compare the file with it; where something was rounded, then also with the whole
+        one."""
+        if self.format == "safetensors":
+            save_file(self.network.stored_tensors(), self.staged)
+            model, signature = for_export(self.network.model), Signature((), ())
+            program = None
+        else:
+            program = make_program(self.network.model, self.samples.inputs, self.batch)
+            model, signature = program.model, program.signature
+            _write(program, self.format, self.staged)
+        run = open_file(self.format, self.staged, signature, model)
+        worst = check_file(run, model, self.samples.inputs, self.batch, self.name)
+        calibrated, before_after = None, None
+        if self.int8 and program is not None:
+            del run  # the runtime may hold the file open
+            calibrated = _quantise(program, self.samples, self.staged, self.format)
+            run = open_file(self.format, self.staged, signature, model)
+        if self.int8 or self.network.half:
+            worst, before_after = self._what_rounding_did(run)
+        on_disk = sum(part.stat().st_size for part in parts(self.staged))
+        checked = (on_disk, worst, self.samples.origin, calibrated, before_after, self.network.half)
+        return Exported(self.staged, self.format, self.batch, *checked), None if program is None else signature
+
+    def _what_rounding_did(self, run: Run) -> tuple[float, dict[str, Any] | None]:
+        """The largest difference from the whole network, and the errors of both where there is data to count on."""
+        original, inputs = runs_of(for_export(self.whole.model)), on_cpu(self.samples.inputs)
+        size = inputs if self.batch == "dynamic" else with_batch(inputs, self.batch)
+        worst = difference(run(size), original(size), self.name)
+        if self.samples.held_out is None:
+            return worst, None
+        found = errors([original, in_batches(run, self.batch)], self.samples.held_out())
+        names = {"data": self.samples.held_out_name}
+        return worst, None if found is None else {"before": found[0], "after": found[1], **names}
 
 
 def _write(program: Program, format: Format, staged: Path) -> None:
