@@ -63,7 +63,11 @@ def try_network(network: Network, figures: NetworkFigures) -> None:
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = network.make()
+        try:
+            model = network.make()
+        except Exception as cause:  # the library's own matter
+            figures.skipped.append(f"{network.name}: cannot be made: {cause}")
+            return
         if sum(p.numel() for p in model.parameters()) > MOST_PARAMETERS:
             figures.skipped.append(f"{network.name}: more than {MOST_PARAMETERS} parameters")
             return

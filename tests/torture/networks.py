@@ -149,7 +149,9 @@ def _transformers() -> Iterator[Network]:
     listed: dict[str, Callable[[], nn.Module]] = {
         "ResNet": lambda: hf.ResNetForImageClassification(hf.ResNetConfig(**small)),
         "RegNet": lambda: hf.RegNetForImageClassification(hf.RegNetConfig(**small, groups_width=8)),
-        "Bit": lambda: hf.BitForImageClassification(hf.BitConfig(hidden_sizes=[32, 64, 96, 128], depths=[1, 1, 1, 1])),
+        "Bit": lambda: hf.BitForImageClassification(
+            hf.BitConfig(hidden_sizes=[32, 64, 96, 128], depths=[1, 1, 1, 1], num_groups=8)
+        ),
         "ConvNext": lambda: hf.ConvNextForImageClassification(hf.ConvNextConfig(hidden_sizes=[16, 24, 32, 40])),
         "ConvNextV2": lambda: hf.ConvNextV2ForImageClassification(hf.ConvNextV2Config(hidden_sizes=[16, 24, 32, 40])),
         "MobileNetV1": lambda: hf.MobileNetV1ForImageClassification(hf.MobileNetV1Config(depth_multiplier=0.25)),
