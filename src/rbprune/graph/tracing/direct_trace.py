@@ -22,6 +22,7 @@ from rbprune.graph.propagation import Propagation
 from rbprune.graph.rules import teaches_own_functions
 from rbprune.graph.tracing.event import CalledModule, Event, Made
 from rbprune.graph.tracing.forward_events import ForwardEvents, NotFollowedError
+from rbprune.graph.tracing.hooks import hooks_on_output
 from rbprune.graph.tracing.known_results import known_result
 from rbprune.graph.tracing.module_widths import WidthReads
 from rbprune.graph.tracing.preserve_model import preserve_model, seed_all
@@ -107,7 +108,7 @@ def _can_be_told(modules: Iterable[nn.Module]) -> bool:
 
 def _is_special(module: nn.Module) -> bool:
     """Whether a module has forward hooks of the user's, or is compiled."""
-    if module._forward_hooks or any(not isinstance(hook, WeightNorm) for hook in module._forward_pre_hooks.values()):
+    if hooks_on_output(module) or any(not isinstance(hook, WeightNorm) for hook in module._forward_pre_hooks.values()):
         return True
     compiled = isinstance(module, torch.jit.ScriptModule) or module._compiled_call_impl is not None
     return compiled or type(module).__module__.startswith("torch._dynamo")

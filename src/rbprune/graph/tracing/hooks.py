@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from rbprune.graph.node_info import info
 from rbprune.graph.propagation import Propagation
 from rbprune.graph.reasons import Kind, Reason
+from rbprune.graph.tracing.preserve_model import belongs_to_forward
 from rbprune.graph.tracing.recorded_run import RecordedRun
 
 
@@ -59,7 +60,8 @@ def find_hooked_modules(model: nn.Module) -> dict[str, HookedModule]:
 
 def hooks_on_output(module: nn.Module) -> list[tuple[Callable[..., Any], bool]]:
     """The forward hooks of a module, each with whether it takes keyword arguments."""
-    return [(hook, key in module._forward_hooks_with_kwargs) for key, hook in module._forward_hooks.items()]
+    hooks = [(key, hook) for key, hook in module._forward_hooks.items() if not belongs_to_forward(hook)]
+    return [(hook, key in module._forward_hooks_with_kwargs) for key, hook in hooks]
 
 
 @contextmanager

@@ -19,9 +19,18 @@ _RANDOM_STATES = RLock()
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
+def belongs_to_forward(hook: Any) -> bool:
+    """Whether a library has put a hook there as a part of its own forward, in whose place nothing else stands.
+
+    Networks of transformers collect their hidden states by hooks that they register in their first call.
+    """
+    return getattr(hook, "__module__", None) == "transformers.utils.output_capturing"
+
+
 @contextmanager
 def preserve_model(model: nn.Module, *, training: bool) -> Iterator[Callable[[bool], None]]:
-    """Inside: no gradients, no hooks, every module in that mode. Afterwards everything is as before, also after errors.
+    """Inside: no gradients, no hooks of the user, every module in that mode. Afterwards, also after errors, everything
+    is as before.
 
     What it gives puts attributes back meanwhile, for another run, in training or not; where nothing that computes with
     buffers has run.
@@ -93,8 +102,8 @@ class _Attributes:
         if "training" in self.now:
             self.now["training"] = training
         for name in HOOKS:
-            if self.now.get(name):
-                self.now[name] = type(self.now[name])()
+            if hooks := self.now.get(name):
+                self.now[name] = type(hooks)((key, hook) for key, hook in hooks.items() if belongs_to_forward(hook))
         for name, tensor in self.tensors.items():
             self.now[name] = tensor.detach()
 
