@@ -25,6 +25,7 @@ import rbprune
 from rbprune import models
 from rbprune.methods.curvature import EVERY
 from rbprune.methods.ending import STAGE_STEPS
+from rbprune.train.budget import CHECK_PASSES
 
 
 class SmallUNet(nn.Module):
@@ -153,8 +154,7 @@ def look_and_check(name: str, method: str, number: int) -> tuple[float, float]:
         optimizer.step()
         times[looks].append(time.perf_counter() - began)
     began = time.perf_counter()
-    stage.context.check.slope(model, stage.factors.rate)
-    for _ in range(3):
+    for _ in range(CHECK_PASSES):
         stage.context.check.losses(model, batch_statistics=True)
     checks = time.perf_counter() - began
     stage.abandon()

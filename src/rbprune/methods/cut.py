@@ -58,7 +58,7 @@ class Forecast(NamedTuple):
     before: Tensor | None = None
     """The losses of the batches with the factors at their means and nothing cut, where they were seen on the way."""
     passes: int = 0
-    """How many forward passes over the batches that took; a backward pass counts as one."""
+    """How many forward passes over the batches that took."""
 
 
 UNKNOWN = Forecast()

@@ -45,20 +45,6 @@ class LossCheck:
         mean, *known = processes.mean(torch.tensor(found, dtype=torch.float64)).tolist()
         return mean, known[0] if known else None
 
-    def slope(self, model: nn.Module, parameter: Tensor) -> tuple[Tensor, Tensor]:
-        """The slope of the mean loss in a parameter, and the loss of each batch, both in nats per example and by the
-        batches' own statistics."""
-        slopes, losses = [], []
-        with batch_normalising(model), torch.enable_grad():
-            for number, (inputs, targets) in enumerate(self.batches):
-                outputs = outputs_of(model, inputs, f"training batch {number}")
-                loss = data_loss(self.loss_fn, outputs, targets, f"training batch {number}")
-                (slope,) = torch.autograd.grad(loss, parameter)
-                per_nat = self._loss_per_nat(outputs)
-                slopes.append(slope / per_nat)
-                losses.append(loss.detach().double().cpu() / per_nat)
-        return processes.mean(torch.stack(slopes).mean(0)), processes.mean(torch.stack(losses))
-
     def _explained(self, outputs: list[Any]) -> float | None:
         """Of all batches together where they can be put together: a batch alone tells at most the log of its size."""
         tensors = [output for output in outputs if isinstance(output, Tensor)]
