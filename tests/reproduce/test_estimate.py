@@ -43,9 +43,9 @@ def test_the_plan_bounds_what_the_run_then_spends(folder: Path) -> None:
     pretrain, prune, tune = costs
     batch = load_recipe("demo", QUICK).prune.batch_size
     assert prune.steps == stages * -(-size // batch)
-    checks = (1 + 6 * stages) * 4 / -(-size // batch) / 3
+    checks = 6 * stages * 4 / -(-size // batch) / 3
     looks = 1 + OVERHEAD
-    assert prune.epochs == pytest.approx(stages * looks + checks), "the dense network, and six passes for each cut"
+    assert prune.epochs == pytest.approx(stages * looks + checks), "six passes for each cut"
     assert prune.macs == pytest.approx(3 * prune.epochs * size * summary["macs_before"])
     assert pretrain.epochs == pytest.approx(dense["dense_epochs"]["pretrain"])
     assert 0 < summary["dense_epochs"]["prune"] <= prune.epochs
@@ -64,9 +64,7 @@ def test_the_plan_counts_a_teacher_and_what_a_method_looks_at() -> None:
     steps, stages = observing.steps / config.prune.epochs, int(observing.phase.split()[1])
     looked = observing.epochs - stages * config.prune.epochs
     batch = 1 / (steps / stages) / 3
-    assert looked == pytest.approx((stages * 2 * 5 + (1 + 6 * stages) * 4) * batch), (
-        "and at most the checks of the cuts"
-    )
+    assert looked == pytest.approx(stages * (2 * 5 + 6 * 4) * batch), "and at most the checks of the cuts"
 
 
 def test_a_budget_bounds_the_plan() -> None:

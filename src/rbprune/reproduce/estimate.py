@@ -17,10 +17,8 @@ from rbprune.runs.build import load_data
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
 from rbprune.train.budget import (
-    CHECK_BATCHES,
     check_cost,
     epoch_cost,
-    forward_cost,
     observation_cost,
     recalibration_cost,
     stage_epochs,
@@ -128,8 +126,7 @@ def _phases(settings: Settings, pruner: Pruner, size: int, pretrained: bool) -> 
     epoch = epoch_cost(1, taught=prune.distill > 0, overhead=method.step_overhead(pruner.settings))
     epochs = stages * stage_epochs(prune.length, stages, settings.budget, epoch, settings.pruning_share)
     looks = observation_cost(method, prune.observe, steps) + recalibration_cost(settings, pruner, steps)
-    checks = forward_cost(CHECK_BATCHES, steps) + stages * check_cost(steps)
-    pruning = epochs * epoch + stages * looks + checks
+    pruning = epochs * epoch + stages * (looks + check_cost(steps))
     yield _PlannedPhase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)
     epoch = epoch_cost(1, taught=tune.distill > 0)
     dense = tune.length * epoch if settings.budget is None else max(0.0, settings.budget - pruning)

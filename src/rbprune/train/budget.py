@@ -17,7 +17,7 @@ FORWARD = 1 / 3
 """What a forward pass counts of a training step."""
 CHECK_BATCHES, CHECK_PASSES = 4, 6
 """Training batches that every cut is measured on, and forward passes over them for each cut that is made as it was
-meant: one when the stage begins, one when it ends, two on the way to the cut, one with the channels masked, one after
+meant: one before the stage, one when it ends, two on the way to the cut, one with the channels masked, one after
 the recalibration."""
 PRUNING_SHARE = 0.4
 """At most so much of a budget that was given goes into pruning, where nobody says otherwise."""

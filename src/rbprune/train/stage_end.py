@@ -36,7 +36,8 @@ def end_stage(current: PhaseRun, settings: Settings, engine: Engine, account: Ac
     result = current.stage.finish(batches=_Recalibration(current, settings, engine, account))
     engine.place(current.model)
     if current.stage.context.check is not None:
-        account.spend("prune", check_cost(current.stream.steps, share, passes=1 + result.cut.passes))
+        look = 1 if current.phase.stage else 0  # the first stage begins where the dense network was measured
+        account.spend("prune", check_cost(current.stream.steps, share, passes=look + result.cut.passes))
     return result
 
 
