@@ -279,3 +279,16 @@ def test_a_search_tells_trackers_of_what_it_found() -> None:
         trackers=[listener],
     )
     assert listener.events == result.events
+
+
+def test_what_the_model_takes_is_seen_in_the_first_batch_where_nobody_says_it() -> None:
+    """The order of a loader that shuffles, and with it the network, are as they are with example_inputs."""
+    found = []
+    for given in ({}, {"example_inputs": stripes(2)[0]}):
+        model = trained()
+        shuffled = DataLoader(TensorDataset(*stripes(256)), batch_size=32, shuffle=True)
+        torch.manual_seed(5)
+        result = rbprune.prune(model, shuffled, options=[*OPTIONS, "prune.epochs=2"], console=quiet(), **given)
+        found.append((result.summary["channels"], [p.detach().clone() for p in model.parameters()]))
+    (ours, weights), (wanted, others) = found
+    assert ours == wanted and all(map(torch.equal, weights, others))

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from rich.console import Console
 from torch import nn
@@ -37,7 +38,7 @@ from rbprune.settings.sections import Settings
 from rbprune.train.runner import Runner
 from rbprune.train.state import RunData, RunTrackers
 from rbprune.train.stream import Batch as LabelledBatch
-from rbprune.train.stream import LoaderStream
+from rbprune.train.stream import LoaderStream, first_batch
 from rbprune.utils.processes import is_main
 
 
@@ -105,7 +106,7 @@ def prune(
     model: nn.Module,
     train_loader: Iterable[LabelledBatch],
     *,
-    example_inputs: Any,
+    example_inputs: Any = None,
     val_loader: Iterable[LabelledBatch] | None = None,
     test_loader: Iterable[LabelledBatch] | None = None,
     method: str | None = None,
@@ -127,7 +128,8 @@ def prune(
     Args:
         model: The trained network.
         train_loader: Batches of (inputs, targets), the same number in every epoch.
-        example_inputs: What one call of the model takes: a tensor, a tuple of arguments, or a mapping of names to them.
+        example_inputs: What one call of the model takes: a tensor, a tuple of arguments, or a mapping of names to them;
+            by default the inputs of the first batch.
         val_loader: Data that the network has not seen, for choices and for the progress lines.
         test_loader: Data that is looked at twice, before and after.
         method: ``"rbp"`` by default; docs/methods.md has all of them.
@@ -162,6 +164,9 @@ def prune(
     test = val if test_loader is None else LoaderStream(test_loader, name="test_loader")
     data = RunData(train=lambda batch_size: train, val=val, test=test)
     listening = RunTrackers(named_trackers(settings, None), lent)
+    if example_inputs is None:
+        with torch.random.fork_rng(devices=[]):
+            example_inputs, _ = first_batch(train, 0)
     call = _Call(settings, model, example_inputs, data, loss_fn, console, listening)
     result = call.search() if searches(settings) else call.run()
     if is_main():
@@ -183,7 +188,7 @@ def frontier(
     model: nn.Module,
     train_loader: Iterable[LabelledBatch],
     *,
-    example_inputs: Any,
+    example_inputs: Any = None,
     to: float,
     steps: int | None = None,
     factor: float | None = None,
