@@ -2,7 +2,7 @@
 
     python benchmarks/forecast.py RUN... [--svg docs/results/forecast.svg]
 
-``forecast`` is what the slope and the curvature foretold before any correction, ``measured`` the rise of the training
+``forecast`` is what was foretold before any correction, ``measured`` the rise of the training
 loss by the cut, both in nats per example. A measured rise below two of its standard errors says nothing about a ratio.
 """
 

@@ -137,7 +137,7 @@ def test_a_function_that_is_not_met_again_is_an_error() -> None:
     stage = Pruner(model, x, dataset_size=10, method="ibp").stage(0)
     model.train()(x)
     model.other = False
-    with pytest.raises(UnprunableError, match="no function read its input with the parameter 'kernel'"):
+    with pytest.raises(UnprunableError, match="no function read its input with 'kernel', as one did"):
         model(x)
     stage.abandon()
 
@@ -148,3 +148,25 @@ def test_methods_that_need_modules_leave_what_functions_read_alone(method: str) 
     alone = sites_left_alone(graph, PruningSettings(method=method))
     assert set(alone) == {"a", "b.kernel", "c.kernel"}
     assert f"{method} judges what modules read, and this is read by 'b.kernel'" in alone["a"]
+
+
+class FixedKernel(nn.Module):
+    """Reads with a buffer, as filters against aliasing do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(1, 6, 3), nn.Linear(4, 3)
+        self.register_buffer("kernel", torch.randn(4, 6, 3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(F.conv2d(self.a(x).relu(), self.kernel).mean((2, 3)))
+
+
+def test_a_buffer_that_functions_read_with_is_met_too() -> None:
+    torch.manual_seed(0)
+    model, (x, y) = FixedKernel(), stripes(64)
+    pruner = Pruner(model, x[:1], dataset_size=64, loss_fn=F.cross_entropy, method="ibp", macs_ratio=1.5)
+    for stage in pruner:
+        train_stage(stage, x, y, 20)
+    assert model.kernel.shape[1] == model.a.out_channels < 6
+    assert model(x).shape == (64, 3)

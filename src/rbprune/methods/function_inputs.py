@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from rbprune.errors import UnprunableError
+from rbprune.graph.cutting.surgery import find_tensor
 
 _READERS = {F.linear: False, F.conv1d: True, F.conv2d: True, F.conv3d: True}
 """Functions that read channels with a weight, and whether these are the second dimension of the input or its last."""
@@ -20,7 +21,7 @@ Scale = Callable[[Tensor, bool, bool], Tensor]
 
 
 class FunctionInputs:
-    """Changes what functions read, told apart by the parameter that is their weight.
+    """Changes what functions read, told apart by the parameter or buffer that is their weight.
 
     It acts while the model runs, or any module that holds the weight: so also where activation checkpointing runs
     only a part of the model again.
@@ -41,7 +42,7 @@ class FunctionInputs:
         self._inside += 1
         if self._inside == 1:
             self._met = set()
-            self._mode.weights = {id(self.model.get_parameter(name)): name for name in self.scales}
+            self._mode.weights = {id(find_tensor(self.model, name)[2]): name for name in self.scales}
             self._mode.__enter__()
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -51,9 +52,9 @@ class FunctionInputs:
         missed = [name for name in self.scales if name not in self._met]
         if module is self.model and module.training and output is not None and missed:
             raise UnprunableError(
-                f"in this pass no function read its input with the parameter {missed[0]!r}, as in the trace, so that "
-                "nothing can be learnt about its channels; write that layer as nn.Conv2d or nn.Linear, or leave the "
-                "site alone by prune.keep or prune.only"
+                f"in this pass no function read its input with {missed[0]!r}, as one did in the trace, so "
+                "that nothing can be learnt about its channels; write that layer as nn.Conv2d or nn.Linear, or leave "
+                "the site alone by prune.keep or prune.only"
             )
 
     def read(self, name: str, x: Tensor, second: bool) -> Tensor:
@@ -86,7 +87,7 @@ class _Intercept(TorchFunctionMode):
 
 
 def _holders(names: Iterable[str]) -> list[str]:
-    """The modules that hold these parameters, from the model itself ("") inwards.
+    """The modules that hold these tensors, from the model itself ("") inwards.
 
     >>> _holders(["stem.conv.kernel", "scale"])
     ['', 'stem', 'stem.conv']
