@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -42,13 +45,26 @@ def test_every_backend_is_timed_with_its_file_and_its_memory() -> None:
     assert all(t.ratio.median == 1 for t in result.timings if t.network == "dense")
     assert found["eager", False, "dense", 1].file_bytes == storage_bytes(networks["dense"])
     assert found["onnxruntime", True, "dense", 1].file_bytes < found["onnxruntime", False, "dense", 1].file_bytes
-    maps = 4 * 64 * 128 * 128 * 4
-    peak = found["eager", False, "dense", 4].peak_bytes
-    assert peak is not None
-    assert maps <= peak < 4 * maps
+    assert all(t.peak_bytes is not None and t.peak_bytes > t.file_bytes for t in result.timings if t.backend == "eager")
     for name, module in networks.items():
         assert module.training
         assert all(torch.equal(*pair) for pair in zip(before[name], module.state_dict().values(), strict=True))
+
+
+PEAK = """
+from torch import nn
+from rbprune.export import backends
+network = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 4, 3))
+print(backends.backend_latency({"dense": network}, (3, 128, 128), batches=[4], device="cpu", rounds=1, threads=1)
+      .timings[0].peak_bytes)
+"""
+
+
+def test_the_peak_is_a_few_maps_of_the_widest_layer() -> None:
+    """In a process of its own: in a heap that has been used for hours, what is freed is not always taken again."""
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    maps = 4 * 64 * 128 * 128 * 4
+    assert maps <= int(done.stdout) < 4 * maps
 
 
 @pytest.mark.parametrize(

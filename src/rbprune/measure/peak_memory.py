@@ -19,7 +19,8 @@ def peak_bytes(call: Callable[[], Any], device: torch.device | None = None) -> i
 
     On CUDA it is torch's own count. On a CPU it is the kernel's: the highest resident memory of the process during the
     call, less that before it, after memory that was freed earlier has been given back. It is right to about half a
-    megabyte. Other threads of the process count too.
+    megabyte in a fresh process; in one that has run for long the heap has gaps, what the call itself frees is not
+    always taken again, and it can look higher. Other threads of the process count too.
     """
     if device is not None and device.type == "cuda":
         torch.cuda.synchronize()
