@@ -55,7 +55,10 @@ def trained(dead: tuple[int, ...] = (1,)) -> nn.Sequential:
 
 
 def run_stage(pruner: Pruner, number: int, steps: int = 60, **finish: Any) -> Any:
-    stage = pruner.stage(number)
+    return run_started(pruner, pruner.stage(number), steps, **finish)
+
+
+def run_started(pruner: Pruner, stage: Any, steps: int, **finish: Any) -> Any:
     x, y = data()
     optimizer = torch.optim.SGD(stage.param_groups(1e-3), lr=1e-3)
     for step in range(steps):
@@ -158,6 +161,47 @@ def test_a_cut_of_branches_that_costs_too_much_is_taken_back() -> None:
     with torch.no_grad():
         loss = sum(float(F.cross_entropy(net.eval()(a), b)) for a, b in batches) / 2
     assert loss <= pruner.dense_measures.loss + 0.02 + 1e-6  # type: ignore[union-attr]
+
+
+def test_a_branch_is_worth_its_price_unless_there_is_no_choice() -> None:
+    common = {
+        "dataset_size": SIZE,
+        "loss_fn": F.cross_entropy,
+        "blocks": True,
+        "price": Price(nats=3),
+        "method": "rrbp",
+    }
+    stage = Pruner(trained(), IMAGE, **common).stage(0)
+    assert {name: float(nats) for name, nats in stage.worth().items()} == pytest.approx(
+        dict.fromkeys(("1.0", "1.1", "1.2"), 8 * 3 / SIZE)
+    )
+    stage.abandon()
+    pruner = Pruner(trained(), IMAGE, macs_ratio=1.5, **common)
+    stage = pruner.stage(0)
+    stage.search.undisturbed.fill_(0.5)  # under a ratio it is the price that was found before there was noise
+    assert float(stage.worth()["1.1"]) == pytest.approx(0.5 * 8 * 3 / SIZE)
+    stage.abandon()
+    channels = pruner.stage(1)
+    assert channels.worth() == {}, "the evidence of channels decides by itself"
+    channels.abandon()
+    far = Pruner(trained(), IMAGE, macs_ratio=6, **common).stage(0)
+    assert far.worth() == {}, "the channels alone do not reach it"
+    far.abandon()
+
+
+def test_a_branch_stays_where_it_is_measured_to_cost_more_than_the_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"blocks": True, "method": "rrbp", "macs_ratio": 2, "price": Price(nats_per_example=1), "sums": True}
+    pruner = Pruner(trained(), IMAGE, dataset_size=SIZE, loss_fn=F.cross_entropy, **settings)
+    x, y = data()
+    pruner.measure([(x[:128], y[:128]), (x[128:256], y[128:256])])
+    dense, stage = pruner.graph.macs(), pruner.stage(0)
+    monkeypatch.setattr(stage, "worth", lambda: {name: -torch.ones(1) for name in stage.names})  # it must even gain
+    cut = run_started(pruner, stage, 40).cut
+    assert cut.asked > cut.gone == 0
+    for number in range(1, len(pruner)):
+        run_stage(pruner, number, steps=40)
+    assert not pruner.graph.removed_blocks
+    assert dense / pruner.graph.macs() >= 2, "the channels do it"
 
 
 @pytest.mark.parametrize("method", ["ibp", "rrbp"])

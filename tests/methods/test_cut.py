@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +91,23 @@ def test_trying_out_leaves_the_network_as_it_was(trained: tuple[ChannelGraph, Lo
     before = {name: tensor.clone() for name, tensor in graph.model.state_dict().items()}
     Transaction(graph, check, limit=1, allowed=1).try_out(proposal(graph, [0, 1, 2], torch.full((12,), 0.3)))
     assert all(torch.equal(before[name], tensor) for name, tensor in graph.model.state_dict().items())
+
+
+def test_what_costs_more_than_it_is_worth_is_taken_back(trained: tuple[ChannelGraph, LossCheck]) -> None:
+    graph, check = trained
+    order = list(range(8))
+    losses = [float(losses_without(graph, check, order[:k]).mean()) for k in range(9)]
+    rises = [loss - losses[0] for loss in losses]
+    each = max(rise / k for k, rise in enumerate(rises[:6]) if k) * 1.001
+    assert rises[8] > 8 * each, "else there is nothing to take back"
+    wanted = replace(proposal(graph, order), worth={"4": torch.full((12,), each)})
+    transaction = Transaction(graph, check, limit=math.inf, allowed=math.inf)
+    made, report = transaction.afford(wanted, inputs(check), None)
+    assert 0 < made.size() < 8
+    assert rises[made.size()] <= made.size() * each < rises[8]
+    assert (report.asked, report.gone) == (8, made.size())
+    generous = replace(wanted, worth={"4": torch.full((12,), rises[8])})
+    assert transaction.afford(generous, inputs(check), None)[0] is generous
 
 
 def test_a_cut_above_the_limit_is_taken_back_to_what_can_be_afforded(

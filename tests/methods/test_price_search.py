@@ -13,6 +13,7 @@ from rbprune.graph.cost import MACS
 from rbprune.methods.price_search import PriceSearch
 from rbprune.methods.rbp import DiracStage
 from rbprune.methods.settings import Target
+from tests.methods.residual_network import network
 from tests.networks import scramble, stage_context, stripes, tiny_cnn, train_stage
 
 
@@ -131,6 +132,22 @@ def test_later_channels_are_expected_to_grow_as_the_own_ones_did() -> None:
     search.scale.fill_(1.0)  # 40 and more of curvature stay
     grown = torch.tensor([0.5, 0.5, 0.5, 120.0, 180.0, 240.0])
     torch.testing.assert_close(search.ranks(grown, ahead)["4"], torch.full((12,), 1 - 3 * 50 / 40))
+    assert search.gates is not None
+    search.gates.detach()
+
+
+def test_what_branches_go_through_tells_nothing_about_channels() -> None:
+    """The noise on a whole branch makes all branches far more needed, the channels of later stages hardly."""
+    graph = trace(network(), torch.zeros(1, 1, 8, 8, dtype=torch.float64))
+    own, later = list(graph.branches.values()), [site for site in graph.sites if site.residual == "inside"]
+    prices = Price(nats=20).resolve(graph, 100)
+    search = PriceSearch(graph, own, later, prices, Target(MACS, 0.7 * graph.macs()), 0.1, lambda: True)
+    ahead = torch.full((sum(site.channels for site in later),), 50.0)
+    search.update(torch.full((len(own),), 50.0), ahead, 1)
+    search.scale.fill_(1.0)
+    ranks = search.ranks(torch.full((len(own),), 500.0), ahead)
+    for site in later:
+        torch.testing.assert_close(ranks[site.name], torch.full((site.channels,), 1 - 50 / 40))
     assert search.gates is not None
     search.gates.detach()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -135,6 +135,15 @@ class _Ranking:
         places = gone.nonzero().flatten()
         first = places[self.values[name][places].argsort(stable=True)[: wider - kept]]
         return first if bool((self.values[name][first] < self.dead).any()) else None
+
+
+def can_reach(graph: ChannelGraph, names: Sequence[str], target: Target, least: float) -> bool:
+    """Whether these sites alone can lose so much that no more than the target is left."""
+    try:
+        equal_shares(graph, list(names), target, least)
+    except OutOfReachError:
+        return False
+    return True
 
 
 def equal_shares(graph: ChannelGraph, names: list[str], target: Target, least: float) -> dict[str, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -80,6 +80,8 @@ class Proposal:
     """Gives what the removed channels carried to those that stay, where the user asked for it."""
     step: int = 1
     """Every site keeps a multiple of so many channels, or all of them."""
+    worth: dict[str, Tensor] = field(default_factory=dict)
+    """For whole branches: the most that removing them may cost, in nats per example."""
 
     def channels(self) -> dict[str, list[int]]:
         """The numbers of the channels that go, as the graph wants them."""
@@ -88,6 +90,11 @@ class Proposal:
     def size(self) -> int:
         """How many channels go."""
         return sum(int(mask.sum()) for mask in self.gone.values())
+
+    def is_too_dear(self, rise: float) -> bool:
+        """Whether it costs more than what goes is worth, where that is known."""
+        limits = [float(self.worth[name].cpu()[self.gone[name].cpu()].sum()) for name in self.worth]
+        return bool(limits) and self.size() > 0 and rise > sum(limits)
 
     def fold(self, graph: ChannelGraph) -> None:
         """Multiply the factors into the weights and, where channels go, make up for them."""
@@ -148,7 +155,8 @@ class Transaction:
         known = wanted.forecast.before
         before, after = self.try_out(wanted.first(0)) if known is None else known, self.try_out(wanted)
         loss = self._commit(wanted, batches)
-        if loss <= self.limit and not self._surprising(wanted.forecast.rise, after - before):
+        rise = float((after - before).mean())
+        if loss <= self.limit and not self._surprising(wanted.forecast.rise, rise) and not wanted.is_too_dear(rise):
             return wanted, _report(wanted, wanted, before, after, loss)
         load_network_state(self.model, saved)
         base = wanted
@@ -157,10 +165,10 @@ class Transaction:
             start = self.try_out(Proposal({}, {}, {}))
             if float(start.mean()) < float(before.mean()):
                 renewed = None if wanted.compensation is None else wanted.compensation.for_other_weights()
-                base, before = (
-                    Proposal(wanted.gone, {}, before_stage.ranks, compensation=renewed, step=wanted.step),
-                    start,
+                base = replace(
+                    wanted, factors={}, ranks=before_stage.ranks, forecast=UNKNOWN, prepare=None, compensation=renewed
                 )
+                before = start
             else:
                 load_network_state(self.model, saved)
         made = self._affordable(base, float(before.mean()))
@@ -191,20 +199,22 @@ class Transaction:
         with self.graph.mask(proposal.channels()):
             yield
 
-    def _surprising(self, forecast: float | None, rises: Tensor) -> bool:
+    def _surprising(self, forecast: float | None, rise: float) -> bool:
         """Whether a cut costs far more than its forecast, and so much that it matters."""
         if forecast is None or self.allowed == math.inf:
             return False
-        return float(rises.mean()) > max(FAR * forecast, SURPRISE * self.allowed)
+        return rise > max(FAR * forecast, SURPRISE * self.allowed)
 
     def _affordable(self, proposal: Proposal, before: float) -> Proposal:
         """The most of its channels, in their order, with which the loss stays within the limit, and a cut by itself
-        within what would be a surprise."""
+        within what would be a surprise, and within what its branches are worth."""
         limit = min(self.limit, before + SURPRISE * self.allowed)
         low, high = 0, proposal.size() - 1
         while low < high:
             middle = (low + high + 1) // 2
-            fits = float(self.try_out(proposal.first(middle)).mean()) <= limit
+            smaller = proposal.first(middle)
+            loss = float(self.try_out(smaller).mean())
+            fits = loss <= limit and not smaller.is_too_dear(loss - before)
             low, high = (middle, high) if fits else (low, middle - 1)
         return proposal.first(low)
 

@@ -28,7 +28,7 @@ class PriceSearch(ChannelFactor):
     Later sites get factors of exactly 1, which change nothing, so that an update sees their curvature too: how they
     would rank if they were judged today. When their own turn comes, noise on the redundant channels will make the
     others more needed than they look today. By how much is told by the stage's own channels, which are going through
-    it.
+    it. Whole branches tell nothing about channels: their noise is far coarser.
     """
 
     draws_once = True
@@ -47,12 +47,16 @@ class PriceSearch(ChannelFactor):
         self.graph, self.own, self.later, self.target, self.least = graph, own, later, target, least
         self.set_prices(prices)
         self._update_is_due = update_is_due
+        alike = [site.keeps_one == own[0].keeps_one for site in later for _ in range(site.channels)]
+        self._alike = torch.tensor(alike, dtype=torch.bool)  # channels beside channels, or branches beside branches
         self.drawn: Tensor | None = None
         self.curvature = RunningCurvature(sum(site.channels for site in later))
         self.first: Tensor
         self.scale: Tensor
+        self.undisturbed: Tensor
         self.register_buffer("first", torch.zeros(sum(site.channels for site in own)))
         self.register_buffer("scale", torch.zeros(()))
+        self.register_buffer("undisturbed", torch.ones(()))  # the price factor before there was much noise
         self.gates = Gates(graph, list(later), self) if later else None
 
     def set_prices(self, prices: ChannelPrices) -> None:
@@ -79,12 +83,15 @@ class PriceSearch(ChannelFactor):
         if updates <= FIRST:
             self.first.copy_(own)
         wanted = max(_CHEAPEST, 1 - boundary(self.graph, self.ranks(own, later), self.target, self.least))
+        if updates <= FIRST:
+            self.undisturbed.fill_(wanted)
         before = float(self.scale) or wanted
         self.scale.fill_(before ** (1 - PULL) * wanted**PULL)
 
     def ranks(self, own: Tensor, later: Tensor) -> dict[str, Tensor]:
         """What the channels of each site, own and later, fail to earn of the price as it was given."""
-        earned = torch.cat([own.cpu(), self._growth(own) * later.cpu()]) * dirac.eps2_from_nats(self.nats)
+        grown = torch.where(self._alike, self._growth(own), 1.0) * later.cpu()
+        earned = torch.cat([own.cpu(), grown]) * dirac.eps2_from_nats(self.nats)
         sites = (*self.own, *self.later)
         parts = (1 - earned).split([site.channels for site in sites])
         return {site.name: part for site, part in zip(sites, parts, strict=True)}

@@ -11,6 +11,7 @@ from torch import Tensor
 from rbprune.errors import ConfigError
 from rbprune.graph import ChannelGraph
 from rbprune.methods.channel_record import ChannelEvidence
+from rbprune.methods.cost_target import can_reach
 from rbprune.methods.cut import UNKNOWN, Forecast
 from rbprune.methods.rate_stage import RateStage
 from rbprune.methods.settings import StageContext
@@ -145,6 +146,20 @@ class DiracStage(RateStage):
                 rises.append(float((check.losses(model, batch_statistics=True) - before).mean()))
         half, near = rises
         return Forecast((32 * near - 14 * half) / 21, before, passes=3)
+
+    def worth(self) -> dict[str, Tensor]:
+        """For whole branches their price, under a ratio as it was before the noise; a channel's own evidence decides.
+
+        A curvature does not reach as far as a whole branch: three branches of ResNet-20 with 29,000 nats of evidence
+        cost 56,000. Where later stages cannot do without the branches there is no choice.
+        """
+        target, later = self.context.target, self.context.later
+        if any(site.keeps_one for site in self.sites):
+            return {}
+        if target is not None and not (later and can_reach(self.graph, later, target, self.settings.least)):
+            return {}
+        factor = 1.0 if self.search is None else float(self.search.undisturbed)
+        return self.split(factor * self.kl_weight / (2 * self.given * self.context.dataset_size))
 
     def compensating_factors(self, gone: dict[str, Tensor]) -> dict[str, Tensor]:
         mask = torch.cat([gone[name].to(self.factors.rate.device) for name in self.names])

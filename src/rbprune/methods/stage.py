@@ -210,8 +210,7 @@ class Stage:
         """A verdict for each site, and which of its channels go; one stays where all were to go."""
         gone = self._chosen(verdicts := self.judge())
         remedy = "a lower prune.price" if self.price else "another prune.threshold"
-        held = [name for name in verdicts if self.graph[name].keeps_one]
-        spared = {name: spare_one(name, verdicts[name], gone[name], remedy) for name in held}
+        spared = {n: spare_one(n, each, gone[n], remedy) for n, each in verdicts.items() if self.graph[n].keeps_one}
         self.guarded = [name for name, message in spared.items() if message is not None]
         for message in filter(None, spared.values()):
             self.tell(message)
@@ -220,6 +219,10 @@ class Stage:
     def forecast(self, gone: dict[str, Tensor]) -> Forecast:
         """By how many nats per example the loss will rise when these channels go, where it can be said."""
         return UNKNOWN
+
+    def worth(self) -> dict[str, Tensor]:
+        """The most that removing each may cost, in nats per example, where a measured rise decides that."""
+        return {}
 
     def first_ranks(self) -> dict[str, Tensor]:
         """How channels ranked when the stage began; empty where that was not seen."""

@@ -60,6 +60,7 @@ def cut_stage(
         prepare=stage.before_cut if stage.fills_in("before_cut") else None,
         compensation=_compensation(stage, batches),
         step=stage.settings.channel_step,
+        worth=stage.worth(),
     )
     if context.check is None:
         report = cut_unmeasured(stage.graph, proposal, batches, optimizer)
