@@ -27,22 +27,22 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-SUMS, COMPENSATED = {"prune.sums": "true"}, {"prune.compensate": "weights"}
+SUMS, INSIDES, COMPENSATED = {"prune.sums": "true"}, {"prune.sums": "false"}, {"prune.compensate": "weights"}
 ROWS: dict[str, dict[str, str]] = {
-    "rrbp, insides": {"prune.method": "rrbp"},
-    "rrbp, insides, compensated": {"prune.method": "rrbp", **COMPENSATED},
+    "rrbp, insides": {"prune.method": "rrbp", **INSIDES},
+    "rrbp, insides, compensated": {"prune.method": "rrbp", **COMPENSATED, **INSIDES},
     "rrbp": {"prune.method": "rrbp", **SUMS},
     "rrbp, compensated": {"prune.method": "rrbp", **COMPENSATED, **SUMS},
     "rrbp, blocks": {"prune.method": "rrbp", "prune.blocks": "true", **SUMS},
     "rrbp, blocks, compensated": {"prune.method": "rrbp", "prune.blocks": "true", **COMPENSATED, **SUMS},
     "rrbp widths, from scratch": {"prune.method": "rrbp", "finetune.reinitialise": "true", **SUMS},
-    "uniform, insides": {"prune.method": "uniform"},
+    "uniform, insides": {"prune.method": "uniform", **INSIDES},
     "uniform": {"prune.method": "uniform", **SUMS},
     "uniform widths, from scratch": {"prune.method": "uniform", "finetune.reinitialise": "true", **SUMS},
     "l1": {"prune.method": "l1", **SUMS},
     "taylor": {"prune.method": "taylor", **SUMS},
-    "thinet, insides": {"prune.method": "thinet"},
-    "cp, insides": {"prune.method": "cp"},
+    "thinet, insides": {"prune.method": "thinet", **INSIDES},
+    "cp, insides": {"prune.method": "cp", **INSIDES},
     "tp-group": {"prune.method": "tp-group", **SUMS},
     "tp-taylor": {"prune.method": "tp-taylor", **SUMS},
 }

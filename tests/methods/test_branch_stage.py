@@ -73,7 +73,9 @@ def run_started(pruner: Pruner, stage: Any, steps: int, **finish: Any) -> Any:
 
 def test_a_branch_that_does_little_goes_and_the_others_stay() -> None:
     net = trained()
-    pruner = Pruner(net, IMAGE, dataset_size=SIZE, loss_fn=F.cross_entropy, blocks=True, price=Price(nats=0.25))
+    pruner = Pruner(
+        net, IMAGE, dataset_size=SIZE, loss_fn=F.cross_entropy, blocks=True, price=Price(nats=0.25), sums=False
+    )
     channels = [[site.name] for site in pruner.graph.sites if site.residual != "sum"]
     assert pruner.stages == [["1.0", "1.1", "1.2"], *channels]
     x, y = data()
@@ -170,6 +172,7 @@ def test_a_branch_is_worth_its_price_unless_there_is_no_choice() -> None:
         "blocks": True,
         "price": Price(nats=3),
         "method": "rrbp",
+        "sums": False,
     }
     stage = Pruner(trained(), IMAGE, **common).stage(0)
     assert {name: float(nats) for name, nats in stage.worth().items()} == pytest.approx(
@@ -229,10 +232,10 @@ def test_branches_alone_and_after_the_channels(monkeypatch: pytest.MonkeyPatch) 
     graph = trace(residual_net(RELU), IMAGE)
     chosen = PruningSettings(method="rrbp", blocks=True, only=["1.0", "1.2"])
     assert schedule_stages(graph, chosen) == [["1.0", "1.2"]]
-    settings = PruningSettings(method="rrbp", blocks=True)
+    settings = PruningSettings(method="rrbp", blocks=True, sums=False)
     channels = [f"1.{number}.conv1" for number in range(3)]
     assert schedule_stages(graph, settings) == [["1.0", "1.1", "1.2"], channels]
-    assert schedule_stages(graph, PruningSettings(method="rrbp")) == [channels]
+    assert schedule_stages(graph, PruningSettings(method="rrbp", sums=False)) == [channels]
     monkeypatch.setattr(branch_stage, "BRANCHES_FIRST", False)
     assert schedule_stages(graph, settings) == [channels, ["1.0", "1.1", "1.2"]]
     graph.remove_blocks(["1.1"])
@@ -257,7 +260,9 @@ def test_methods_and_networks_without_branches_are_refused() -> None:
 def test_the_network_after_a_stage_of_branches_is_repeated_by_its_plan() -> None:
     net = trained()
     fresh = copy.deepcopy(net)
-    pruner = Pruner(net, IMAGE, dataset_size=SIZE, loss_fn=F.cross_entropy, blocks=True, price=Price(nats=0.25))
+    pruner = Pruner(
+        net, IMAGE, dataset_size=SIZE, loss_fn=F.cross_entropy, blocks=True, price=Price(nats=0.25), sums=False
+    )
     run_stage(pruner, 0)
     x, _ = data()
     apply_plan(fresh, Plan.from_json(pruner.plan.to_json())).load_state_dict(net.state_dict(), strict=True)

@@ -12,6 +12,7 @@ from rbprune.graph import ChannelGraph, trace
 from rbprune.methods import METHODS, PruningSettings
 from rbprune.methods.branch_stage import schedule_stages
 from rbprune.methods.left_alone import sites_left_alone
+from rbprune.methods.registry import schedule_sites
 
 
 def graph_of(name: str) -> ChannelGraph:
@@ -38,7 +39,7 @@ def test_every_site_is_judged_or_left_alone_for_a_reason(name: str, method: str,
 
 def test_each_reason_says_what_opens_the_site() -> None:
     graph = GRAPHS["resnet20-cifar"]
-    alone = sites_left_alone(graph, PruningSettings(method="rrbp"))
+    alone = sites_left_alone(graph, PruningSettings(method="rrbp", sums=False))
     assert "prune.sums=true" in alone["conv1"] and "prune.downsampling=true" in alone["layer2.0.conv1"]
     opened = sites_left_alone(graph, PruningSettings(method="rrbp", sums=True, downsampling=True))
     assert opened == {}
@@ -54,6 +55,26 @@ def test_a_method_that_refuses_a_network_judges_no_site_of_it() -> None:
     found = sites_left_alone(trace(half, torch.zeros(2, 1, 9, 9)), PruningSettings(method="slimming"))
     assert found["0"].startswith("slimming ranks by batch normalisation, and site '2' has none; choose sites")
     assert sites_left_alone(GRAPHS["resnet20-cifar"], PruningSettings(method="slimming", sums=True)) == {}
+
+
+class _SumWithoutNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 2)
+        self.one, self.norm, self.two = nn.Conv2d(8, 6, 3, padding=1), nn.BatchNorm2d(6), nn.Conv2d(6, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        out: Tensor = self.head((x + self.two(self.norm(self.one(x)).relu())).mean((2, 3)))
+        return out
+
+
+def test_a_sum_that_cannot_be_judged_stays_unless_it_was_asked_for() -> None:
+    graph = trace(_SumWithoutNorm(), torch.zeros(2, 3, 8, 8))
+    assert schedule_sites(graph, PruningSettings(method="slimming")) == [["one"]]
+    assert "has none" in sites_left_alone(graph, PruningSettings(method="slimming"))["stem"]
+    with pytest.raises(UnprunableError, match="'stem' has none"):
+        schedule_sites(graph, PruningSettings(method="slimming", sums=True))
 
 
 class _ReadByNoLayer(nn.Module):

@@ -21,19 +21,19 @@ def test_rbp_goes_front_to_back_over_conv_and_linear() -> None:
 
 def test_rrbp_takes_first_then_second_convolutions_and_skips_downsampling() -> None:
     graph = trace(models.build("torchvision:resnet50"), torch.zeros(1, 3, 64, 64))
-    first, second = schedule_sites(graph, PruningSettings(method="rrbp"))
+    first, second = schedule_sites(graph, PruningSettings(method="rrbp", sums=False))
     assert len(first) == len(second) == 12
     assert all(name.endswith(".conv1") for name in first)
     assert all(name.endswith(".conv2") for name in second)
     assert not any(".0." in name for name in first + second)
     assert (
-        len(schedule_sites(graph, PruningSettings(method="rbp"))) == 33
+        len(schedule_sites(graph, PruningSettings(method="rbp", sums=False))) == 33
     )  # all 32 inside blocks, and the stem, which feeds no sum directly
 
 
 def test_rrbp_on_cifar_resnet56_is_one_stage_of_25_blocks() -> None:
     graph = trace(models.build("resnet56-cifar"), torch.zeros(1, 3, 32, 32))
-    (stage,) = schedule_sites(graph, PruningSettings(method="rrbp"))
+    (stage,) = schedule_sites(graph, PruningSettings(method="rrbp", sums=False))
     assert len(stage) == 25
 
 

@@ -160,6 +160,8 @@ def schedule_sites(graph: ChannelGraph, settings: PruningSettings) -> list[list[
     if settings.sums and not found.functions:
         _refuse_unreachable_sums(graph, sites)
     sites = [s for s in sites if found.reaches(graph, s)]
+    if settings.sums is None:  # nobody asked for the sums: one that the method cannot judge stays
+        sites = [s for s in sites if s.residual != "sum" or not found.objection(graph, s)]
     if found.skip_downsampling and not settings.downsampling:
         sites = [s for s in sites if not s.downsample]
     stages = found.schedule(sites)

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 FIXED_POINT_STEP, ADAM_RATE = 0.05, 1e-2
 """How far rates go towards their fixed point in a step, and the learning rate of whatever else a method trains."""
 
-SUMS_BY_DEFAULT = False
-"""Whether methods prune the widths of residual sums where ``prune.sums`` leaves it open: the only place that says so.
-"""
-
+SUMS_BY_DEFAULT = True
+"""Whether methods prune the widths of residual sums where ``prune.sums`` leaves it open; docs/residual.md says why."""
 
 BLOCKS_BY_DEFAULT = False
 """Whether whole branches are judged where nobody says so."""
@@ -79,7 +77,7 @@ class PruningSettings(Section):
     """rrbp: also prune the blocks whose shortcut is not the identity (the paper leaves them alone)."""
     sums: bool | None = None
     """Also prune the widths of residual sums: a channel then goes from everything that adds to the sum and everything
-    that reads it. By default as ``SUMS_BY_DEFAULT`` says; the paper leaves them alone."""
+    that reads it. By default every sum that the method can judge; the paper leaves them alone."""
     options: dict[str, float] = {}
     """Settings of one method only; see docs/methods.md."""
     keep: list[str] = []
