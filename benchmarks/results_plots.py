@@ -1,4 +1,4 @@
-"""The two pictures of docs/results.md, from the summaries in docs/results.
+"""The pictures of docs/results.md, from the summaries in docs/results.
 
 python benchmarks/results_plots.py docs/results
 """
@@ -33,6 +33,13 @@ PAPER_VGG16 = {"SBP": (3.2, 9.0), "BC": (2.6, 9.0), "RBC": (3.1, 9.5), "IBP": (2
 PAPER_DENSE = 8.4
 OTHER_MACS = ("rbp", "rbc")
 """Methods that did not come to the MACs of the others in the comparison on ResNet-20."""
+CONTEST = (
+    ("rrbp", "o-", "rrbp"),
+    ("uniform", "o-", "uniform L1"),
+    ("tp-taylor", "s-", "Torch-Pruning, Taylor"),
+    ("tp-group", "^--", "Torch-Pruning, group norm"),
+)
+"""Rows of the contest that are drawn, how, and their names."""
 
 
 def colour(method: str) -> str:
@@ -99,6 +106,29 @@ def against_cost(everything: dict[str, Any], out: Path) -> None:
     plt.close(figure)
 
 
+def against_ratio(rows: list[dict[str, Any]], out: Path) -> None:
+    """Test error of those that may cut sums, by how many times fewer MACs they were asked for."""
+    figure, axes = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
+    for name, style, label in CONTEST:
+        errors: dict[float, list[float]] = defaultdict(list)
+        for row in rows:
+            if row["row"] == name:
+                errors[row["ratio"]].append(row["error_after"])
+        for ratio, found in errors.items():
+            axes.plot([ratio] * len(found), found, ".", color=colour(name), alpha=0.5)
+        axes.plot(sorted(errors), [mean(errors[r]) for r in sorted(errors)], style, color=colour(name), label=label)
+    axes.axhline(rows[0]["error_before"], color=GREY, linestyle=":", label="dense network")
+    ratios = sorted({row["ratio"] for row in rows})
+    axes.set(xscale="log", xlabel="times fewer MACs", ylabel="test error, %")
+    axes.set_xticks(ratios, [f"{ratio:g}x" for ratio in ratios])
+    axes.minorticks_off()
+    axes.set_title("ResNet-20 with projections, CIFAR10, half a dense epoch; small dots: single seeds", fontsize=9)
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    figure.savefig(out, metadata={"Date": None})
+    plt.close(figure)
+
+
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -109,6 +139,9 @@ def main() -> None:
     vgg16 = json.loads((folder / "vgg16-cifar10.json").read_text())
     against_macs(everything[ONE_BUDGET], vgg16, folder / "error-macs.svg")
     against_cost(everything, folder / "error-cost.svg")
+    rows = [json.loads(line) for line in (folder / "contest.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if (row["model"], row["budget"]) == ("resnet20b-cifar", 0.5)]
+    against_ratio(rows, folder / "error-ratio.svg")
 
 
 if __name__ == "__main__":
