@@ -97,7 +97,7 @@ def test_the_table_says_what_a_share_is_and_fits_a_terminal(capsys: pytest.Captu
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("share: what all channels of a site cost, in the layers that make") for line in lines)
     rows = [line for line in lines if line.split()[:1] == ["layer1.0.conv1"]]
-    assert len(rows) == 1 and rows[0].split()[-1] == "1", "one line of 80 columns, with the stage at its end"
+    assert len(rows) == 1 and rows[0].split()[-1] == "2", "one line of 80 columns, with the stage at its end"
     one = 2 * 16 * 9 * 1024  # of the convolution that makes a channel, and of the one that reads it
     assert f" {100 * 16 * one / 40_551_040:.1f} % " in rows[0]
 
@@ -105,11 +105,11 @@ def test_the_table_says_what_a_share_is_and_fits_a_terminal(capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "method", "judged", "reason"),
     [
-        (("resnet20-cifar",), "rbp", 9, "conv1, .* residual sum.*prune.sums=true"),
-        (("resnet20-cifar10",), "rrbp", 9, "conv1, .* residual sum"),
+        (("resnet20-cifar",), "rbp", 14, None),
+        (("resnet20-cifar10",), "rrbp", 9, "conv1, .* residual sum.*prune.sums=true"),
         (("resnet20-cifar10", "--set", "prune.sums=true"), "rrbp", 14, None),
         (("resnet20-cifar10", "--set", "prune.downsampling=false"), "rrbp", 7, "layer2.0.conv1, .*downsampling=true"),
-        (("resnet20-cifar", "--method", "rrbp"), "rrbp", 7, "layer2.0.conv1, .*downsampling=true"),
+        (("resnet20-cifar", "--method", "rrbp"), "rrbp", 12, "layer2.0.conv1, .*downsampling=true"),
         (("lenet5", "--method", "rrbp"), "rrbp", 0, "conv1, conv2, fc1: rrbp judges only what lies in residual"),
         (("lenet5", "--method", "uniform"), "uniform", 3, None),
     ],

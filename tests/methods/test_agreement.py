@@ -88,6 +88,7 @@ except ConfigError as error:
     found["refused"]["batches"] = str(error)
 Path(sys.argv[1], f"found-{rank}.json").write_text(json.dumps(found))
 dist.destroy_process_group()
+os._exit(0)  # what C++ does at the end aborts now and then in torch, with the group left: see rbprune.cli.app
 """
 """Prunes by several methods, every process with data and noise of its own, in a plain loop under torchrun."""
 

@@ -165,6 +165,35 @@ def test_a_cut_of_branches_that_costs_too_much_is_taken_back() -> None:
     assert loss <= pruner.dense_measures.loss + 0.02 + 1e-6  # type: ignore[union-attr]
 
 
+def test_the_loss_before_a_cut_is_that_of_the_folded_network_whatever_mode_its_norms_are_in() -> None:
+    pruner = Pruner(trained(dead=()), IMAGE, dataset_size=SIZE, loss_fn=F.cross_entropy, blocks=True, confidence=0.0)
+    x, y = data()
+    pruner.measure([(x[:128], y[:128]), (x[128:256], y[128:256])])
+    stage = pruner.stage(0)
+    with torch.no_grad():
+        stage.factors.rate.fill_(0.3)
+    check = stage.context.check
+    assert check is not None
+    before = check.losses(pruner.model, batch_statistics=True)
+    assert torch.equal(before, check.losses(pruner.model, batch_statistics=True)), "nothing is drawn"
+    stage.abandon()
+    for name in stage.names:
+        pruner.graph.scale(pruner.graph[name], torch.tensor([0.7]))
+    torch.testing.assert_close(check.losses(pruner.model, batch_statistics=True), before, rtol=1e-5, atol=1e-7)
+
+
+def test_a_branch_has_noise_also_where_its_norm_is_frozen() -> None:
+    pruner = Pruner(trained(dead=()), IMAGE, dataset_size=SIZE, loss_fn=F.cross_entropy, blocks=True)
+    stage = pruner.stage(0)
+    pruner.model.train()
+    for module in pruner.model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
+    pruner.model(data()[0][:16])
+    assert stage.factors.drawn is not None and len(stage.factors.drawn) == 16
+    stage.abandon()
+
+
 def test_a_branch_is_worth_its_price_unless_there_is_no_choice() -> None:
     common = {
         "dataset_size": SIZE,

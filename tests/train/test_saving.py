@@ -216,7 +216,7 @@ def with_branches() -> Runner:
     model = nn.Sequential(stem, body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
     console = Console(file=io.StringIO(), width=200)
     names = ["1.0", "1.1", "1.0.conv1", "1.1.conv1"]
-    prune = {"blocks": True, "only": names, "price": {"nats": 1e-3}}
+    prune = {"blocks": True, "only": names, "price": {"nats": 0.03}}
     return small_runner({"prune": prune}, model=model, console=console)
 
 

@@ -51,7 +51,7 @@ class Gates:
         per: Literal["example", "batch"] = "example",
         always: bool = False,
     ) -> None:
-        self.factors, self.per, self.always = factors, per, always
+        self.model, self.factors, self.per, self.always = graph.model, factors, per, always
         self._sizes = [site.channels for site in sites]
         self._names = [site.name for site in sites]
         self.scratch: dict[Any, Tensor] = {}
@@ -210,7 +210,8 @@ class _ScaleBranch:
         self.gates, self.branch = gates, branch
 
     def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        theta = self.gates.theta(self.branch, output.shape[0], module.training)
+        # a branch may end in a norm, whose own mode tells of statistics and not whether the network is trained
+        theta = self.gates.theta(self.branch, output.shape[0], self.gates.model.training)
         if theta is None:
             return output
         theta = theta.to(output.dtype).view(theta.shape[0], *[1] * (output.dim() - 1))
