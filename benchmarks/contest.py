@@ -81,7 +81,16 @@ def collect(options: argparse.Namespace) -> None:
         name, ratio, budget, seed = file.parent.name.rsplit("_", 3)
         summary = json.loads(file.read_text())
         told = {"row": rows.get(name, name), "ratio": float(ratio[:-1]), "budget": float(budget), "seed": int(seed)}
-        keys = ("model", "macs_ratio", "params_ratio", "error_before", "val_error_after", "error_after", "dense_epochs")
+        keys = (
+            "model",
+            "macs_ratio",
+            "params_ratio",
+            "latency_ratio",
+            "error_before",
+            "val_error_after",
+            "error_after",
+            "dense_epochs",
+        )
         told |= {key: summary.get(key) for key in keys}
         told["channels"] = "-".join(str(left) for _, left in summary["channels"].values())
         print(json.dumps(told))
