@@ -16,6 +16,7 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 
 OURS, RIVAL, PEER, GREY = "#1f6fb2", "#c4511d", "#3c8d40", "#8a8a8a"
 COLOURS = {"rrbp": OURS, "rbp": OURS, "ibp": OURS, "uniform": RIVAL, "l1": RIVAL, "tp": PEER}
@@ -83,9 +84,20 @@ def against_macs(runs: dict[str, Any], vgg16: dict[str, Any], out: Path) -> None
     plt.close(figure)
 
 
+def save_errors(axes: Axes, ticks: dict[float, str], out: Path) -> None:
+    """Write a picture of test errors over a logarithmic axis with these ticks."""
+    axes.set(xscale="log", ylabel="test error, %")
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.minorticks_off()
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    plt.savefig(out, metadata={"Date": None})
+    plt.close()
+
+
 def against_cost(everything: dict[str, Any], out: Path) -> None:
     """Test error of rrbp and of uniform L1 against what they cost."""
-    figure, axes = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
+    _, axes = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
     for method, label in (("rrbp", "rrbp"), ("uniform", "uniform L1")):
         costs, errors = [], []
         for cost, (name, _) in BY_COST.items():
@@ -96,19 +108,14 @@ def against_cost(everything: dict[str, Any], out: Path) -> None:
         axes.plot(costs, errors, "o-", color=colour(method), label=label)
     dense = everything[ONE_BUDGET]["uniform seed 0"]["error_before"]
     axes.axhline(dense, color=GREY, linestyle=":", label="dense network")
-    axes.set(xscale="log", xlabel="cost of pruning and recovery, dense epochs", ylabel="test error, %")
-    axes.set_xticks(list(BY_COST), [str(cost) for cost in BY_COST])
-    axes.minorticks_off()
+    axes.set(xlabel="cost of pruning and recovery, dense epochs")
     axes.set_title("ResNet-20, CIFAR10, 2.2x to 2.4x fewer MACs; small dots: single seeds", fontsize=9)
-    axes.legend(fontsize=8)
-    axes.grid(alpha=0.3)
-    figure.savefig(out, metadata={"Date": None})
-    plt.close(figure)
+    save_errors(axes, {cost: str(cost) for cost in BY_COST}, out)
 
 
 def against_ratio(rows: list[dict[str, Any]], out: Path) -> None:
     """Test error of those that may cut sums, by how many times fewer MACs they were asked for."""
-    figure, axes = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
+    _, axes = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
     for name, style, label in CONTEST:
         errors: dict[float, list[float]] = defaultdict(list)
         for row in rows:
@@ -118,15 +125,9 @@ def against_ratio(rows: list[dict[str, Any]], out: Path) -> None:
             axes.plot([ratio] * len(found), found, ".", color=colour(name), alpha=0.5)
         axes.plot(sorted(errors), [mean(errors[r]) for r in sorted(errors)], style, color=colour(name), label=label)
     axes.axhline(rows[0]["error_before"], color=GREY, linestyle=":", label="dense network")
-    ratios = sorted({row["ratio"] for row in rows})
-    axes.set(xscale="log", xlabel="times fewer MACs", ylabel="test error, %")
-    axes.set_xticks(ratios, [f"{ratio:g}x" for ratio in ratios])
-    axes.minorticks_off()
+    axes.set(xlabel="times fewer MACs")
     axes.set_title("ResNet-20 with projections, CIFAR10, half a dense epoch; small dots: single seeds", fontsize=9)
-    axes.legend(fontsize=8)
-    axes.grid(alpha=0.3)
-    figure.savefig(out, metadata={"Date": None})
-    plt.close(figure)
+    save_errors(axes, {ratio: f"{ratio:g}x" for ratio in sorted({row["ratio"] for row in rows})}, out)
 
 
 def main() -> None:

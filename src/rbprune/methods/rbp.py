@@ -151,7 +151,7 @@ class DiracStage(RateStage):
         """For whole branches their price, under a ratio as it was before the noise; a channel's own evidence decides.
 
         A curvature does not reach as far as a whole branch: three branches of ResNet-20 with 29,000 nats of evidence
-        cost 56,000. Where later stages cannot do without the branches there is no choice.
+        cost more than 56,000. Where later stages cannot do without the branches there is no choice.
         """
         target, later = self.context.target, self.context.later
         if any(site.keeps_one for site in self.sites):
