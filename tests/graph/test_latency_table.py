@@ -75,6 +75,12 @@ def test_widths_are_rounded_up_to_the_step_and_remainders_have_factors() -> None
     assert table.of_layer("a", 7, 8) == 4 * 1.5
     assert table.of_layer("a", 11, 5) == 8 * 1.5 * 2
     assert table.of_layer("a", 12, 8) == 8 and table.of_layer("a", 1, 1) == 1 * 2
+    own = table.changed(shapes={"s": shape.changed(uneven=9.0)})
+    assert own.of_layer("a", 8, 8) == 4 and own.of_layer("a", 12, 8) == 8, "even widths, and the whole one, as before"
+    assert own.of_layer("a", 7, 8) == 4 * 1.5 * 3, "one of two widths is uneven: half of the factor's powers"
+    assert own.of_layer("a", 11, 5) == 8 * 1.5 * 2 * 9
+    own = table.changed(shapes={"s": shape.changed(uneven=9.0, uneven_power=0.5)})
+    assert own.of_layer("a", 11, 5) == pytest.approx(8 * 1.5 * 2 * 9 * (11 * 5 / (12 * 8)) ** 0.5)
 
 
 def test_a_depthwise_layer_has_one_width() -> None:

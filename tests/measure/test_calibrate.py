@@ -8,7 +8,8 @@ import torch
 from rbprune import trace
 from rbprune.errors import ConfigError
 from rbprune.graph.cost import LATENCY
-from rbprune.measure.calibrate import calibrate, removed_channels, told
+from rbprune.measure.calibrate import CHECKED, FITTED, Narrowed, calibrate, removed_channels, told, uneven_pairs
+from rbprune.measure.layer_modules import find_layers
 from rbprune.measure.measuring import Measuring
 from tests.networks import tiny_cnn
 
@@ -24,7 +25,7 @@ def test_a_table_of_this_network_on_this_device(backend: str) -> None:
     table = calibrate(model, X, "tiny", how, said.append)
     assert set(table.layers) == {"0", "4", "8", "10"} and table.on.backend == backend and table.on.batch == 2
     assert ("onnxruntime" in table.on.versions) == (backend == "onnxruntime")
-    assert said and len(list(told(table))) == len(table.checks) == 15
+    assert said and len(list(told(table))) == len(table.checks) == len(FITTED) + len(CHECKED)
     assert model.training and all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     graph = trace(model, X)
     table.check(graph)
@@ -37,11 +38,31 @@ def test_a_table_of_this_network_on_this_device(backend: str) -> None:
 
 def test_how_many_channels_go() -> None:
     graph = trace(tiny_cnn(20), X)
-    assert removed_channels(graph, 1.0, 8, None) == {"0": 0, "4": 0, "8": 0}
-    assert removed_channels(graph, 0.5, 8, None) == {"0": 12, "4": 24, "8": 4}, "multiples of 8 stay"
-    drawn = removed_channels(graph, 0.5, 8, 1)
-    assert drawn == removed_channels(graph, 0.5, 8, 1) != removed_channels(graph, 0.5, 8, 2)
+    assert removed_channels(graph, Narrowed(1.0), 8) == {"0": 0, "4": 0, "8": 0}
+    assert removed_channels(graph, Narrowed(0.5), 8) == {"0": 12, "4": 24, "8": 4}, "multiples of 8 stay"
+    drawn = removed_channels(graph, Narrowed(0.5, seed=1), 8)
+    assert (
+        drawn == removed_channels(graph, Narrowed(0.5, seed=1), 8) != removed_channels(graph, Narrowed(0.5, seed=2), 8)
+    )
     assert all(0 <= count < graph[name].channels for name, count in drawn.items())
+
+
+def test_narrow_networks_are_multiples_of_a_part_of_the_step() -> None:
+    graph = trace(tiny_cnn(40), X)
+    assert removed_channels(graph, Narrowed(0.25, parts=2), 16) == {"0": 32, "4": 64, "8": 4}
+    assert Narrowed(0.25, parts=2).named(16) == "25% of the channels, multiples of 8"
+    assert Narrowed(0.5, parts=2).named(1) == Narrowed(0.5).named(1), "a device without steps needs no finer ones"
+
+
+def test_uneven_widths_are_tried_in_layers_of_every_shape() -> None:
+    layers = find_layers(trace(tiny_cnn(40), X), X)
+    for layer in layers:
+        pairs = uneven_pairs(layer, 16)
+        assert pairs == uneven_pairs(layer, 16) and pairs, "the same ones each time"
+        for inputs, outputs in pairs:
+            assert inputs % 16 or inputs == layer.inputs
+            assert outputs % 16 or outputs == layer.outputs
+            assert (inputs, outputs) != (layer.inputs, layer.outputs)
 
 
 def test_a_network_without_layers_is_refused() -> None:

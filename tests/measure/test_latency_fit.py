@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rbprune.graph.latency_table import Features, Rest
-from rbprune.measure.latency_fit import BOUNDS, fit_rest
+from rbprune.measure.latency_fit import BOUNDS, fit_power, fit_rest
 
 
 def networks(count: int, seed: int = 0) -> list[Features]:
@@ -42,3 +42,11 @@ def test_coefficients_stay_within_their_bounds() -> None:
         rest = fit_rest(seen, wrong)
         assert BOUNDS[0][0] <= rest.scale <= BOUNDS[0][1]
         assert rest.per_uneven >= 0 and rest.per_weight >= 0
+
+
+def test_a_power_is_found_from_enough_points_and_not_made_up_from_few() -> None:
+    shares = [2.0**-number for number in range(8)]
+    factor, power = fit_power(shares, [3 * share**0.5 for share in shares])
+    assert factor == pytest.approx(3, rel=0.05) and power == pytest.approx(0.5, rel=0.05)
+    assert abs(fit_power([0.5, 0.6], [1.0, 2.0])[1]) < 0.3, "two points that lie close together"
+    assert fit_power([0.001, 1.0], [1e-9, 1.0])[1] == 1.0, "no more than in proportion"

@@ -12,7 +12,8 @@ bringing uneven widths into the layout of a library and back, waiting for those 
 processor's cache, what a call takes) was fitted to the measured latency of the whole network at several widths.
 
 A device computes channels in blocks, so a width is rounded up to the device's step before it is looked up, and a width
-that is no multiple of the step takes the measured factor of its remainder: what 31 inputs take beside 32, say.
+that is no multiple of the step takes the measured factor of its remainder, what 31 inputs take beside 32, say, times
+what such widths were measured to take beside that in layers of its own shape.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ class LayerShape(Section):
     outputs: list[int] = Field(min_length=1)
     us: list[list[float]]
     depthwise: bool = False
+    uneven: float = Field(1.0, gt=0)
+    """What widths that are no multiples of the step take beside what the factors of the kind say, at the whole width;
+    fitted to pairs of such widths (of a depthwise layer, to widths)."""
+    uneven_power: float = Field(0.0, ge=-1, le=1)
+    """The power of the share of the whole layer's computation with which that changes."""
 
     @model_validator(mode="after")
     def _is_a_grid(self) -> Self:
@@ -224,11 +230,17 @@ class LatencyTable(Section):
         factors = self.remainders.get(shape.kind)
         row, factor_in = self._look_up(shape.inputs, inputs, None if factors is None else factors.inputs)
         column, factor_out = self._look_up(shape.outputs, outputs, None if factors is None else factors.outputs)
+        uneven = [self._is_uneven(shape.inputs, inputs), self._is_uneven(shape.outputs, outputs)]
         if shape.depthwise:
-            row, factor_in = 0.0, 1.0
+            row, factor_in, uneven = 0.0, 1.0, uneven[1:]
         low, high = math.floor(row), math.ceil(row)
         upper, lower = (_between(shape.us[index], column) for index in (high, low))
-        return (lower + (upper - lower) * (row - low)) * factor_in * factor_out
+        share = outputs / shape.outputs[-1] * (1 if shape.depthwise else inputs / shape.inputs[-1])
+        own = (shape.uneven * share**shape.uneven_power) ** (sum(uneven) / len(uneven))
+        return (lower + (upper - lower) * (row - low)) * factor_in * factor_out * own
+
+    def _is_uneven(self, grid: list[int], width: int) -> bool:
+        return width < grid[-1] and width % self.step > 0
 
     def _look_up(self, grid: list[int], width: int, factors: list[float] | None) -> tuple[float, float]:
         """Where a width, rounded up to the step, lies on a grid, and the factor of what was left of it."""

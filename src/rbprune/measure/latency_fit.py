@@ -17,6 +17,8 @@ BOUNDS = ((0.3, 2.0), (-math.inf, math.inf), (0.0, math.inf), (0.0, math.inf), (
 and neither uneven widths nor weights that have to be waited for save time."""
 CACHES = (0.0, *(2.0**power for power in range(16, 26)))
 """Weights that may fit into a processor's cache."""
+POWER_RIDGE = 0.5
+"""How much a power other than 0 counts beside the squared errors of the logarithms: few points do not make a law."""
 
 
 def fit_rest(features: Sequence[Features], measured: Sequence[float]) -> Rest:
@@ -38,6 +40,20 @@ def fit_rest(features: Sequence[Features], measured: Sequence[float]) -> Rest:
     _, cache, values = min(found)
     names = ("scale", "per_element", "per_uneven", "per_weight", "constant")
     return Rest(cache=cache, **dict(zip(names, values, strict=True)))
+
+
+def fit_power(shares: Sequence[float], ratios: Sequence[float]) -> tuple[float, float]:
+    """The factor and the power, between -1 and 1, with which ratio = factor * share ** power holds best.
+
+    >>> factor, power = fit_power([0.01, 0.1, 1.0], [0.4, 0.4, 0.4])
+    >>> round(factor, 6), abs(power) < 1e-9
+    (0.4, True)
+    """
+    x, y = (torch.tensor(values, dtype=torch.float64).log() for values in (shares, ratios))
+    spread = x - x.mean()
+    power = float((spread @ y) / (spread @ spread + POWER_RIDGE))
+    power = min(1.0, max(-1.0, power))
+    return math.exp(float(y.mean()) - power * float(x.mean())), power
 
 
 def _least_squares(columns: Tensor, us: Tensor) -> tuple[tuple[float, ...], float]:
