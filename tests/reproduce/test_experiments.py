@@ -9,7 +9,7 @@ import pytest
 
 import rbprune
 from rbprune.errors import ConfigError
-from rbprune.reproduce.experiments import EXPERIMENTS, check_overrides, find_experiment
+from rbprune.reproduce.experiments import EXPERIMENTS, OTHER_RIVALS, PAPER_RIVALS, check_overrides, find_experiment
 from rbprune.settings.recipe import load_recipe
 
 
@@ -17,7 +17,7 @@ from rbprune.settings.recipe import load_recipe
 def test_every_recipe_behind_the_paper_is_valid(name: str) -> None:
     for run in EXPERIMENTS[name].runs:
         config = load_recipe(run.recipe, run.overrides)
-        assert config.prune.method in ("rbp", "rrbp", "ibp", "bc", "rbc", "sbp")
+        assert config.prune.method in ("rbp", "rrbp", *PAPER_RIVALS, *OTHER_RIVALS)
         assert load_recipe(run.recipe, [*run.overrides, "preset=paper"]).finetune.decay == "step"
 
 

@@ -84,7 +84,8 @@ def estimate(experiment: Experiment, overrides: Sequence[str]) -> tuple[list[Pha
     trained: set[str] = set()
     check_overrides(experiment, overrides)
     for run in experiment.runs:
-        settings = load_recipe(run.recipe, [*run.overrides, *overrides])
+        unknown = ["prune.macs_ratio=2"] if run.same_macs else []  # how far it will be cut hardly changes what it costs
+        settings = load_recipe(run.recipe, [*run.overrides, *overrides, *unknown])
         if run.recipe not in found:
             found[run.recipe] = find_data(settings)
         need = found[run.recipe]

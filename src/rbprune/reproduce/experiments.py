@@ -15,8 +15,13 @@ class PaperRun:
 
     name: str
     label: str
+    """The paper's name for its method; ``METHOD, something`` is another row of the same method."""
     recipe: str
     overrides: tuple[str, ...] = ()
+    beside: str | None = None
+    """The run whose cost it may spend, by name: an earlier one of the same table."""
+    same_macs: bool = False
+    """Whether it is also cut to the MACs of that run, instead of by a threshold of its own."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,34 @@ class Experiment:
     runs: tuple[PaperRun, ...]
 
 
-def _cifar10(method: str) -> PaperRun:
-    return PaperRun(f"vgg16-cifar10-{method}", method.upper(), "vgg16-cifar10", (f"prune.method={method}",))
+_RBP = "vgg16-cifar10-rbp"
 
+
+def _rbp(seed: int) -> PaperRun:
+    name, label = (f"{_RBP}-seed{seed}", f"RBP, seed {seed}") if seed else (_RBP, "RBP")
+    return PaperRun(name, label, "vgg16-cifar10", ("prune.method=rbp", f"seed={seed}"))
+
+
+def _beside_rbp(method: str, label: str, *, same_macs: bool) -> PaperRun:
+    name = f"vgg16-cifar10-{method}{'-same-macs' if same_macs else ''}"
+    label = f"{label}, the same MACs as RBP" if same_macs else label
+    overrides = (f"prune.method={method}", "seed=0")
+    return PaperRun(name, label, "vgg16-cifar10", overrides, beside=_RBP, same_macs=same_macs)
+
+
+PAPER_RIVALS = ("sbp", "bc", "rbc", "ibp")
+"""What the paper compares with on CIFAR10: each by its own threshold, and cut to the MACs of RBP."""
+OTHER_RIVALS = {
+    "uniform": "uniform L1",
+    "tp-taylor": "Torch-Pruning (Taylor)",
+    "tp-group": "Torch-Pruning (group norm)",
+}
+CIFAR10_RUNS = (
+    *(_rbp(seed) for seed in range(3)),
+    *(_beside_rbp(method, method.upper(), same_macs=False) for method in PAPER_RIVALS),
+    *(_beside_rbp(method, method.upper(), same_macs=True) for method in PAPER_RIVALS),
+    *(_beside_rbp(method, label, same_macs=True) for method, label in OTHER_RIVALS.items()),
+)
 
 VGG_RBP = PaperRun("vgg16-rbp", "RBP", "vgg16-ilsvrc")
 RESNET_RBP = PaperRun("resnet50-rbp", "RBP", "resnet50-ilsvrc-rbp")
@@ -39,9 +69,7 @@ RESNET_RRBP = PaperRun("resnet50-rrbp", "RRBP", "resnet50-ilsvrc-rrbp")
 EXPERIMENTS = {
     found.name: found
     for found in (
-        Experiment(
-            "cifar10", "VGG16 on CIFAR10", tuple(_cifar10(method) for method in ("sbp", "bc", "rbc", "ibp", "rbp"))
-        ),
+        Experiment("cifar10", "VGG16 on CIFAR10", CIFAR10_RUNS),
         Experiment("vgg16-ilsvrc", "VGG16 on ILSVRC2012", (VGG_RBP,)),
         Experiment("resnet50-ilsvrc", "ResNet50 on ILSVRC2012", (RESNET_RBP, RESNET_RRBP)),
         Experiment("gpu", "Practical acceleration of VGG16 and ResNet50", ()),

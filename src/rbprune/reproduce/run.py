@@ -8,15 +8,16 @@ from typing import Any
 
 from rich.console import Console
 
+from rbprune.errors import ConfigError
 from rbprune.reproduce.experiments import Experiment, PaperRun, check_overrides
 from rbprune.reproduce.page import ROUNDS, Reproduction, gather
 from rbprune.runs.folder import RunFolder
-from rbprune.runs.series import dense_weights, reason, run_once
+from rbprune.runs.series import computing_like, dense_weights, reason, run_once
 from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
 from rbprune.utils.interrupt import Interrupted
 
-_FILLED = ("model.classes", "model.input_shape", "model.weights")
+_FILLED = ("model.classes", "model.input_shape", "model.weights", "budget", "prune.macs_ratio")
 """Settings that a run knows only once it has begun, where nobody gave them; so are those that are "auto"."""
 
 
@@ -36,7 +37,7 @@ def reproduce(
     for run in experiment.runs:
         try:
             found.remarks += [r for r in _other_settings(run, folder, overrides) if r not in found.remarks]
-            found.summaries[run.name] = _one(run, folder, overrides, console, command)
+            found.summaries[run.name] = _one(run, folder, overrides, found.summaries, console, command)
         except Interrupted:
             raise
         except Exception as error:
@@ -46,15 +47,37 @@ def reproduce(
     return found
 
 
-def _one(run: PaperRun, folder: Path, overrides: Sequence[str], console: Console, command: list[str]) -> dict[str, Any]:
+def _one(
+    run: PaperRun,
+    folder: Path,
+    overrides: Sequence[str],
+    done: Mapping[str, dict[str, Any]],
+    console: Console,
+    command: list[str],
+) -> dict[str, Any]:
     given = [*run.overrides, *overrides]
 
     def settings() -> Settings:
-        title = f"dense network for {run.recipe}"
-        weights = dense_weights(run.recipe, given, folder / f"{run.recipe}-dense", title=title, console=console)
-        return load_recipe(run.recipe, [*given, *weights])
+        own = [*given, *equal_terms(run, overrides, done)]
+        dense, title = folder / f"{run.recipe}-dense", f"dense network for {run.recipe}"
+        weights = dense_weights(run.recipe, [*overrides, "seed=0"], dense, title=title, console=console)
+        found = load_recipe(run.recipe, [*own, *weights])
+        return found if run.beside is None else computing_like(found, RunFolder(folder / run.beside))
 
     return run_once(folder / run.name, settings, title=run.name, console=console, command=command)
+
+
+def equal_terms(run: PaperRun, overrides: Sequence[str], done: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Settings by which a run meets the one that it stands beside: its cost, unless a budget is given, and its MACs."""
+    if run.beside is None:
+        return []
+    if run.beside not in done:
+        raise ConfigError(f"{run.beside} failed, so nobody knows what {run.label!r} may spend")
+    reference = done[run.beside]
+    spent = reference["dense_epochs"]
+    has_budget = any(text.partition("=")[0].strip() == "budget" for text in overrides)
+    found = [] if has_budget else [f"budget={spent['prune'] + spent['finetune']}"]
+    return [*found, f"prune.macs_ratio={reference['macs_ratio']}"] if run.same_macs else found
 
 
 def _other_settings(run: PaperRun, folder: Path, overrides: Sequence[str]) -> list[str]:

@@ -15,16 +15,21 @@ Summary = Mapping[str, Any]
 
 
 def comparison(title: str, printed: Sequence[PaperResult], ours: Mapping[str, Summary]) -> PlainTable:
-    """Each row of the paper, and below it what we measured for the same method; ``ours`` by the paper's names."""
+    """Each row of the paper, and below it what we measured for the same method; ``ours`` by the paper's names.
+
+    A run called ``METHOD, something`` is one more row of that method; methods that are not the paper's come last.
+    """
     wide, top5 = any(row.channels for row in printed), any(row.top5 is not None for row in printed)
     head = ["method", "by"] + ["channels left"] * wide + ["CR"] * wide + ["MACs", "error %"] + ["top-5 %"] * top5
-    rows = []
+    rows, told = [], set()
     for row in printed:
         rows.append(_cells(row, "paper", wide, top5))
-        summary = next(iter(ours.values()), None) if row.method == "Baseline" else ours.get(row.method)
-        if summary is not None:
-            found = _dense(summary) if row.method == "Baseline" else measured(row.method, summary)
-            rows.append(_cells(found, "here", wide, top5))
+        if row.method == "Baseline" and ours:
+            rows.append(_cells(_dense(next(iter(ours.values()))), "here", wide, top5))
+        for label in (label for label in ours if label.partition(",")[0] == row.method):
+            rows.append(_cells(measured(label, ours[label]), "here", wide, top5))
+            told.add(label)
+    rows += [_cells(measured(label, ours[label]), "here", wide, top5) for label in ours if label not in told]
     return PlainTable(title, (*head, "cost"), _with_cost(rows, ours), names=3 if wide else 2)
 
 
