@@ -104,7 +104,7 @@ def plan_table(experiment: Experiment, costs: Sequence[PhaseEstimate]) -> PlainT
 
 
 def _cells(cost: PhaseEstimate) -> tuple[str, ...]:
-    return cost.run, cost.phase, f"{cost.epochs:g}", f"{cost.steps:,}", f"{cost.macs:.2e}"
+    return cost.run, cost.phase, f"{cost.epochs:.3g}", f"{cost.steps:,}", f"{cost.macs:.2e}"
 
 
 def _tell(found: DataNeeds) -> str:
