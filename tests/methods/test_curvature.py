@@ -13,8 +13,6 @@ from torch.func import jacrev
 from rbprune.bayes.likelihood import Softmax
 from rbprune.errors import ConfigError
 from rbprune.methods.curvature import (
-    EARLY,
-    EARLY_EVERY,
     REACH,
     TOLERANCE,
     RunningCurvature,
@@ -22,7 +20,6 @@ from rbprune.methods.curvature import (
     check_outputs,
     curvature_slopes,
     distance_from_softmax,
-    update_weight,
 )
 
 DRAWS = 20_000
@@ -208,29 +205,3 @@ def test_without_cross_terms_or_updates_nothing_else_moves() -> None:
     for running in (plain, RunningCurvature(2, cross=True), exact(torch.zeros(2, 2))):
         assert running.compensated(change, free).tolist() == [-1, 0]
     assert exact(torch.ones(2, 2)).compensated(change, torch.zeros(2, dtype=torch.bool)).tolist() == [-1, 0]
-
-
-def test_more_updates_in_the_beginning_do_not_change_what_a_part_of_the_stage_counts() -> None:
-    """Updates after every second step stand for two steps each: five of them count as one after ten steps."""
-    often, rarely = RunningCurvature(1), RunningCurvature(1)
-    for step in range(0, 400, 10):
-        slopes = torch.full((4, 1), float(step) ** 0.5)
-        rarely.update(Slopes(slopes, slopes), 1, steps=10)
-        for _ in range(5 if step < EARLY else 1):
-            often.update(Slopes(slopes, slopes), 1, steps=EARLY_EVERY if step < EARLY else 10)
-    assert often.updates == rarely.updates + 16 and often.steps == rarely.steps == 400
-    assert float(often.running) == pytest.approx(float(rarely.running), rel=0.01)
-
-
-def test_the_squares_of_the_weights_are_those_of_the_updates() -> None:
-    running, spans = RunningCurvature(1), [2, 2, 2, 10, 10]
-    weights: list[float] = []
-    for number, span in enumerate(spans, start=1):
-        running.update(Slopes(torch.ones(2, 1), torch.ones(2, 1)), 1, steps=span)
-        own = update_weight(sum(spans[:number]) / span)
-        weights = [weight * (1 - own) for weight in weights] + [own]
-    assert sum(weights) == pytest.approx(1)
-    assert running.squared_weights == pytest.approx(sum(weight**2 for weight in weights))
-    again = RunningCurvature(1)
-    again.load_state_dict(running.state_dict())
-    assert (again.updates, again.steps, again.squared_weights) == (5, 26, running.squared_weights)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from rbprune import Pruner
 from rbprune.graph.cost import PARAMS
 from rbprune.methods.cp import CPStage
-from rbprune.methods.curvature import OVERHEAD, early_updates
+from rbprune.methods.curvature import OVERHEAD
 from rbprune.methods.ranking import L1, Taylor
 from rbprune.methods.thinet import ThiNetStage
 from rbprune.settings.recipe import build_settings, to_toml
@@ -143,8 +143,7 @@ def test_where_nobody_says_how_long_every_method_may_spend_what_the_default_one_
         found[method] = with_budget(settings, pruner, {128: 10, 4: 250}.__getitem__)
     recalibration = 3 / 10 / 3 if normalises else 0
     check = 6 * 4 / 10 / 3  # six passes over four of ten batches, forwards
-    early = early_updates(200) / 10 / 3 if overhead else 0  # backward passes of stages of 200 steps
-    wanted = 2 * (20 * (1 + overhead) + early + recalibration + check) + RECOVERY_EPOCHS
+    wanted = 2 * (20 * (1 + overhead) + recalibration + check) + RECOVERY_EPOCHS
     assert [settings.budget for settings in found.values()] == [pytest.approx(wanted)] * 5
     assert {settings.pruning_share for settings in found.values()} == {1.0}
     assert {settings.finetune.epochs for settings in found.values()} == {RECOVERY_EPOCHS}

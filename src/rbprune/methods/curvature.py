@@ -22,15 +22,12 @@ from rbprune.utils.processes import BatchShare
 
 EVERY = 10
 """After how many steps there is an update."""
-EARLY, EARLY_EVERY = 40, 2
-"""In so many first steps of a stage there is one after every second step: where a small budget allows a stage some
-twenty steps, it would else decide by two or three batches."""
 GROWTH = 2
 """Updates count with this power of their number: the last third of a stage is 70 % of the mean, so that it follows a
 network that changes, and is known the better the longer the stage lasts."""
 OVERHEAD = 1 / 3 / EVERY
-"""What the updates add to a training step, as a part of it, but for those that a stage has more in the beginning: each
-is at most a third of a step, a backward pass to the factors and not to the weights."""
+"""What the updates add to a training step, as a part of it: each is at most a third of a step, a backward pass to the
+factors and not to the weights."""
 MOST_CROSS = 4096
 """Up to so many channels in a stage the products of all pairs of slopes are kept."""
 REACH = 0.5
@@ -60,18 +57,12 @@ class RunningCurvature(nn.Module):
         self.products: Tensor | None
         self.register_buffer("products", torch.zeros(channels, channels) if cross and channels <= MOST_CROSS else None)
         self.updates = 0
-        self.steps = 0
-        """Training steps that the updates stand for."""
-        self.squared_weights = 1.0
-        """The sum of the squares of the updates' weights."""
 
-    def update(self, slopes: Slopes, dataset_size: int, share: BatchShare | None = None, steps: int = 1) -> None:
-        """Take in the slopes of every example of a batch, which stand for so many training steps; of several processes,
-        each gives those of its own examples and what they count, by their number where it gives none."""
+    def update(self, slopes: Slopes, dataset_size: int, share: BatchShare | None = None) -> None:
+        """Take in the slopes of every example of a batch; of several processes, each gives those of its own examples
+        and what they count, by their number where it gives none."""
         self.updates += 1
-        self.steps += steps
-        weight = update_weight(self.steps / steps)
-        self.squared_weights = (1 - weight) ** 2 * self.squared_weights + weight**2
+        weight = update_weight(self.updates)
         found = batch_moments(slopes, share, cross=self.products is not None)
         self.running.lerp_(dataset_size * found.mean, weight)
         if found.variance is not None:
@@ -118,45 +109,22 @@ class RunningCurvature(nn.Module):
         """The error of ``value`` that the choice of examples and directions leaves; infinite before any update."""
         if not self.updates:
             return torch.full_like(self.variance, torch.inf)
-        return (self.squared_weights * self.variance).sqrt()
+        squared_weights = 0.0
+        for number in range(1, self.updates + 1):
+            weight = update_weight(number)
+            squared_weights = (1 - weight) ** 2 * squared_weights + weight**2
+        return (squared_weights * self.variance).sqrt()
 
     def get_extra_state(self) -> Tensor:
-        """Numbers that are kept out of the device's memory: a step must not wait for them."""
-        return torch.tensor([self.updates, self.steps, self.squared_weights], dtype=torch.float64)
+        """How many updates there were, kept out of the device's memory: a step must not wait for it."""
+        return torch.tensor(self.updates)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take up what ``get_extra_state`` gave."""
-        self.updates, self.steps, self.squared_weights = int(state[0]), int(state[1]), float(state[2])
+        self.updates = int(state)
 
 
-def steps_to_next(step: int) -> int:
-    """How many steps there are from one update to the next, for an update in this step of a stage (counted from 0).
-
-    >>> steps_to_next(0), steps_to_next(38), steps_to_next(40)
-    (2, 2, 10)
-    """
-    return EARLY_EVERY if step < EARLY else EVERY
-
-
-def is_due(step: int) -> bool:
-    """Whether there is an update in this step of a stage, counted from 0.
-
-    >>> [step for step in range(70) if is_due(step)][-6:]
-    [34, 36, 38, 40, 50, 60]
-    """
-    return step % steps_to_next(step) == 0
-
-
-def early_updates(steps: int) -> int:
-    """How many more updates a stage of so many steps has than one after every ``EVERY`` steps.
-
-    >>> early_updates(0), early_updates(4), early_updates(1000)
-    (0, 1, 16)
-    """
-    return sum(is_due(step) - (step % EVERY == 0) for step in range(min(steps, EARLY)))
-
-
-def update_weight(number: float) -> float:
+def update_weight(number: int) -> float:
     """What an update counts in the mean of all updates up to it, counted from 1.
 
     >>> [round(update_weight(number), 2) for number in (1, 2, 10, 40)]

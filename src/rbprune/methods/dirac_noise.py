@@ -15,7 +15,7 @@ from rbprune.methods.channel_factor import ChannelFactor
 from rbprune.methods.curvature import RunningCurvature, update_weight
 from rbprune.utils import processes
 
-FIRST = 5
+FIRST = 3
 """After so many updates the curvature is still that of a network without much noise."""
 OPEN = -1.0
 """The goal of a channel about which nothing is decided."""
@@ -72,7 +72,7 @@ class DiracNoise(ChannelFactor):
 
     def update_is_due(self) -> bool:
         """Whether the curvature will be updated in the step that is about to begin."""
-        return curvature.is_due(self.passes)
+        return self.passes % curvature.EVERY == 0
 
     def note_curvature(self) -> None:
         """Remember how the curvature was in the beginning; to be called after every update of it."""

@@ -140,9 +140,8 @@ class RateStage(GateStage):
         if slopes is None:
             self._give_up_fixed_point("the loss has no second derivative in the model's outputs")
             return
-        steps = curvature.steps_to_next(noise.passes - 1)
         for slope, (_, estimate) in zip(slopes, seen, strict=True):
-            estimate.update(slope, self.context.dataset_size, self.share, steps)
+            estimate.update(slope, self.context.dataset_size, self.share)
         noise.note_curvature()
         if isinstance(self.likelihood, Location):
             if not self.likelihood.is_measured:

@@ -18,7 +18,6 @@ from rbprune.settings.recipe import load_recipe
 from rbprune.settings.sections import Settings
 from rbprune.train.budget import (
     check_cost,
-    early_cost,
     epoch_cost,
     observation_cost,
     recalibration_cost,
@@ -125,11 +124,9 @@ def _phases(settings: Settings, pruner: Pruner, size: int, pretrained: bool) -> 
     settings = settings.model_copy(update={"prune": settings.prune.with_epochs(steps)})
     settings = with_budget(settings, pruner, lambda batch_size: -(-size // batch_size))
     prune, tune = settings.prune, settings.finetune
-    overhead = method.step_overhead(pruner.settings)
-    epoch = epoch_cost(1, taught=prune.distill > 0, overhead=overhead)
+    epoch = epoch_cost(1, taught=prune.distill > 0, overhead=method.step_overhead(pruner.settings))
     epochs = stages * stage_epochs(prune.length, stages, settings.budget, epoch, settings.pruning_share)
     looks = observation_cost(method, prune.observe, steps) + recalibration_cost(settings, pruner, steps)
-    looks += early_cost(overhead, round(epochs * steps / stages), steps)
     pruning = epochs * epoch + stages * (looks + check_cost(steps))
     yield _PlannedPhase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)
     epoch = epoch_cost(1, taught=tune.distill > 0)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rbprune.graph.cost import MACS, Cost
-from rbprune.methods.curvature import EVERY, early_updates
 from rbprune.methods.stage import Stage
 from rbprune.pruner import Pruner
 from rbprune.settings.sections import PruneSettings, Settings
@@ -43,16 +42,6 @@ def forward_cost(batches: int, steps: int, share: float = 1.0) -> float:
     0.044
     """
     return FORWARD * share * min(batches, steps) / steps
-
-
-def early_cost(overhead: float, stage_steps: int, steps: int, share: float = 1.0) -> float:
-    """What the curvature's updates in the beginning of a stage take beyond ``overhead``, which counts one after every
-    ``EVERY`` steps; the stage has so many steps, and an epoch ``steps``.
-
-    >>> round(early_cost(1 / 30, 200, 375), 4)
-    0.0142
-    """
-    return share * overhead * EVERY * early_updates(stage_steps) / steps
 
 
 def observation_cost(stage: type[Stage], batches: int, steps: int, share: float = 1.0) -> float:
@@ -101,7 +90,6 @@ def _default_budget(settings: Settings, pruner: Pruner, steps: int) -> float:
     prune, finetune = settings.prune, settings.finetune
     stages, overhead = pruner.count_stages(PruneSettings.model_fields["method"].default)
     stage = prune.length * epoch_cost(1, taught=prune.distill > 0, overhead=overhead)
-    stage += early_cost(overhead, round(prune.length * steps), steps)
     stage += recalibration_cost(settings, pruner, steps) + check_cost(steps)
     return stages * stage + finetune.length * epoch_cost(1, taught=finetune.distill > 0)
 
@@ -146,7 +134,7 @@ class Account:
     def epoch(self, phase: Phase, *, teacher: bool) -> float:
         """An epoch of a phase on the network as it is now; ``teacher``: whether there is one to distill from."""
         taught = phase.distill > 0 and teacher
-        return epoch_cost(self.share(), taught=taught, overhead=self.overhead(phase))
+        return epoch_cost(self.share(), taught=taught, overhead=self._overhead(phase))
 
     def epochs(self, phase: Phase, *, teacher: bool) -> float:
         """How many epochs a phase lasts."""
@@ -159,10 +147,9 @@ class Account:
                 self.state.finetune_epochs = max(0.0, left) / self.epoch(phase, teacher=teacher)
             return self.state.finetune_epochs
         if phase.kind == "prune" and budget is not None:
-            most = epoch_cost(1, taught=phase.distill > 0, overhead=self.overhead(phase))
+            most = epoch_cost(1, taught=phase.distill > 0, overhead=self._overhead(phase))
             return stage_epochs(phase.optim.length, len(self.pruner), budget, most, self.settings.pruning_share)
         return phase.optim.length
 
-    def overhead(self, phase: Phase) -> float:
-        """What the method computes in a training step of a phase beside the step, as a part of it."""
+    def _overhead(self, phase: Phase) -> float:
         return self.pruner.method.stage.step_overhead(self.pruner.settings) if phase.kind == "prune" else 0.0

@@ -13,7 +13,7 @@ import torch
 from rbprune.methods import StageResult
 from rbprune.pruner import Loss
 from rbprune.settings.sections import Settings
-from rbprune.train.budget import Account, check_cost, early_cost, forward_cost, observation_cost
+from rbprune.train.budget import Account, check_cost, forward_cost, observation_cost
 from rbprune.train.engine import Engine
 from rbprune.train.phase import PhaseRun
 from rbprune.train.stream import count_examples, filled
@@ -32,13 +32,12 @@ def end_stage(current: PhaseRun, settings: Settings, engine: Engine, account: Ac
     torch.manual_seed(mix(settings.seed, current.phase.salt, OBSERVATION))
     if current.stage.observes:
         _observe(current, settings, engine, account, loss_fn)
-    share, steps = account.share(), current.stream.steps
-    account.spend("prune", early_cost(account.overhead(current.phase), current.step, steps, share))
+    share = account.share()
     result = current.stage.finish(batches=_Recalibration(current, settings, engine, account))
     engine.place(current.model)
     if current.stage.context.check is not None:
         look = 1 if current.phase.stage else 0  # the first stage begins where the dense network was measured
-        account.spend("prune", check_cost(steps, share, passes=look + result.cut.passes))
+        account.spend("prune", check_cost(current.stream.steps, share, passes=look + result.cut.passes))
     return result
 
 
