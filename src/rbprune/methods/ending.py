@@ -99,7 +99,6 @@ def stage_batches(stage: Stage, loader: Iterable[Batch], most: int) -> Iterator[
 
     Behind each batch there must be a training step: what the stage has learnt from it decides whether there is another.
     """
-    stage.expect(most)
     ending, step = StageEnding(stage, Settling.of(stage, AT_REST, FEWEST), most), 0
     while step < most:
         before = step

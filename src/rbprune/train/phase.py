@@ -120,7 +120,6 @@ class PhaseRun:
         self.settling: Settling | None = None
         if stage is not None:
             assert isinstance(phase.optim, PruneSettings)
-            stage.expect(self.steps)
             own = stage.optimizer(stage.settings.step_size)
             self.optimizers += [] if own is None else [own]
             self.settling = Settling.of(stage, phase.optim.settle, max(FEWEST, stream.steps // _LOOKS))
