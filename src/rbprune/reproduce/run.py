@@ -60,7 +60,7 @@ def _one(
     def settings() -> Settings:
         own = [*given, *equal_terms(run, overrides, done)]
         dense, title = folder / f"{run.recipe}-dense", f"dense network for {run.recipe}"
-        weights = dense_weights(run.recipe, [*overrides, "seed=0"], dense, title=title, console=console)
+        weights = dense_weights(run.recipe, overrides, dense, title=title, console=console)
         found = load_recipe(run.recipe, [*own, *weights])
         return found if run.beside is None else computing_like(found, RunFolder(folder / run.beside))
 
@@ -85,7 +85,8 @@ def _other_settings(run: PaperRun, folder: Path, overrides: Sequence[str]) -> li
     wanted = load_recipe(run.recipe, [*run.overrides, *overrides])
     found = _differences(folder / run.name, wanted, "")
     if wanted.model.weights is None:
-        found += _differences(folder / f"{run.recipe}-dense", wanted, ("seed", "model.", "data.", "pretrain."))
+        shared = load_recipe(run.recipe, overrides)  # rows of other seeds start from the same dense network
+        found += _differences(folder / f"{run.recipe}-dense", shared, ("seed", "model.", "data.", "pretrain."))
     return found
 
 
