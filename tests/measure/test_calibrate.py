@@ -25,7 +25,8 @@ def test_a_table_of_this_network_on_this_device(backend: str) -> None:
     table = calibrate(model, X, "tiny", how, said.append)
     assert set(table.layers) == {"0", "4", "8", "10"} and table.on.backend == backend and table.on.batch == 2
     assert ("onnxruntime" in table.on.versions) == (backend == "onnxruntime")
-    assert said and len(list(told(table))) == len(table.checks) == len(FITTED) + len(CHECKED)
+    wanted = {found.named(table.step) for found in (*FITTED, *CHECKED)}  # fewer where the device has no steps
+    assert said and len(list(told(table))) == len(table.checks) and {check.name for check in table.checks} == wanted
     assert model.training and all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     graph = trace(model, X)
     table.check(graph)
