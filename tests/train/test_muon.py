@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rbprune.train.checkpoint import optimizer_tensors, restore_optimizer
-from rbprune.train.muon import Muon, is_matrix, orthogonalised
+from rbprune.train.muon import COEFFICIENTS, ITERATIONS, Muon, is_matrix, orthogonalised
 
 
 @pytest.mark.parametrize("shape", [(5, 40), (40, 5), (16, 16)])
@@ -22,6 +22,18 @@ def test_the_step_has_the_singular_vectors_of_the_momentum_and_values_near_one(s
     large = s > 0.05 * s.max()
     assert inside.diagonal()[large].min() > 0.4
     assert inside.diagonal().max() < 1.3
+
+
+@pytest.mark.parametrize("shape", [(64, 576), (576, 64), (48, 48)])
+def test_it_is_the_published_iteration_also_where_singular_values_are_tiny(shape: tuple[int, int]) -> None:
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrix = drawn * torch.logspace(0, -6, shape[1], dtype=torch.float64)
+    a, b, c = COEFFICIENTS
+    x = matrix / matrix.norm()
+    for _ in range(ITERATIONS):
+        x = a * x + b * x @ x.T @ x + c * x @ x.T @ x @ x.T @ x
+    assert (orthogonalised(matrix) - x).abs().max() < 1e-9
+    assert (orthogonalised(matrix.float()) - x).abs().max() < 1e-4
 
 
 def test_a_first_step_is_what_the_formula_says() -> None:

@@ -24,14 +24,29 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     >>> torch.linalg.svdvals(orthogonalised(torch.diag(torch.tensor([3.0, 1.0, 0.2])))).round(decimals=1).max() < 1.3
     tensor(True)
     """
-    a, b, c = COEFFICIENTS
     x = matrix / matrix.norm().clamp(min=1e-7)
-    tall = x.shape[0] > x.shape[1]
-    x = x.T if tall else x
+    return _iterated(x.T).T if x.shape[0] > x.shape[1] else _iterated(x)
+
+
+def _iterated(x: Tensor) -> Tensor:
+    """The iteration x <- (a + b x x^T + c (x x^T)^2) x for a matrix that is no taller than wide.
+
+    Every factor is a polynomial of x x^T, so where x is much wider than tall, as filters are (nine times and more), the
+    factors are multiplied before they meet x: all products but the first and the last are of the small square.
+    """
+    a, b, c = COEFFICIENTS
+    if x.shape[1] < 2 * x.shape[0]:  # nothing to gain, and the square of small singular values is less exact
+        for _ in range(ITERATIONS):
+            gram = x @ x.T
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        return x
+    identity = torch.eye(x.shape[0], dtype=x.dtype, device=x.device)
+    factor, product, gram = identity, identity, x @ x.T
     for _ in range(ITERATIONS):
-        gram = x @ x.T
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.T if tall else x
+        gram = factor @ gram @ factor
+        factor = a * identity + b * gram + c * gram @ gram
+        product = factor @ product
+    return product @ x
 
 
 def is_matrix(weight: Tensor) -> bool:
