@@ -18,7 +18,7 @@ import rbprune
 from rbprune import Price, Pruner, models
 from rbprune.errors import ConfigError, NumericalError
 from rbprune.methods import PruningSettings
-from rbprune.methods.curvature import OVERHEAD
+from rbprune.methods.curvature import EVERY, UPDATE
 from rbprune.methods.rbp import DiracStage
 from rbprune.pruner import DenseMeasures
 from rbprune.runs.build import make_runner
@@ -112,7 +112,7 @@ def test_whoever_says_nothing_gets_the_same_settings_everywhere(
     stages = len(Pruner(model, example, dataset_size=2))
     for found, size in ((run, steps), (call, 1)):  # without batch normalisation nothing is recalibrated
         check = 6 * min(4, size) / 3  # six passes over four batches, where there are as many
-        wanted = stages * (STAGE_STEPS * (1 + OVERHEAD) + check) + RECOVERY_STEPS
+        wanted = stages * (STAGE_STEPS * (1 + UPDATE / EVERY) + check) + RECOVERY_STEPS
         assert found.budget is not None and found.budget * size == pytest.approx(wanted), "in steps, alike for both"
     assert (call.pruning_share, call.seed, call.runtime) == (run.pruning_share, run.seed, run.runtime)
     assert {name: getattr(loop, name) for name in DECIDED} == {name: getattr(run.prune, name) for name in DECIDED}

@@ -275,12 +275,12 @@ class Pruner:
                 stage.abandon()
         self.dense = None  # of a network that is not trained yet
 
-    def count_stages(self, method: str) -> tuple[int, float]:
+    def count_stages(self, method: str, steps: int) -> tuple[int, float]:
         """How many stages another method would have on this network under the same settings, and what it would compute
-        in a training step beside the step, as a part of it."""
+        beside each of so many training steps in a stage, as a part of a step."""
         settings, found = self._given.changed(method=method), find_method(method)
         decided = decide_rates(settings, found, self._classes, self.likelihood)
-        return len(schedule_stages(self.graph, settings)), found.stage.step_overhead(decided)
+        return len(schedule_stages(self.graph, settings)), found.stage.step_overhead(decided, steps)
 
     @property
     def plan(self) -> Plan:

@@ -110,7 +110,7 @@ def test_the_price_is_scaled_to_where_the_macs_are_reached() -> None:
         )
         stage = pruner.stage(0)
         assert isinstance(stage, DiracStage)
-        train_stage(stage, images, labels, 200)
+        train_stage(stage, images, labels, 400)
         redundant = sum(int((rate > 0.5).sum()) for rate in stage.rates.values())
         result = stage.finish()
         gone = sum(before - after for before, after in result.channels.values())

@@ -107,9 +107,27 @@ def test_the_weight_of_the_divergence_is_a_price(rates: str) -> None:
 
 
 def test_what_the_curvature_takes_of_a_step_follows_from_the_way_to_the_rates() -> None:
-    """A backward pass to the factors is a third of a step at most, in every fifth one; any loss needs two of them."""
-    shares = [DiracStage.step_overhead(PruningSettings(rates=rates)) for rates in ("adam", "fixed-point", "auto")]
+    """A backward pass to the factors is a third of a step at most, in every tenth one; any loss needs two of them."""
+    shares = [DiracStage.step_overhead(PruningSettings(rates=rates), 200) for rates in ("adam", "fixed-point", "auto")]
     assert shares == pytest.approx([0, 1 / 30, 2 / 30])
+
+
+@pytest.mark.parametrize(("steps", "looks"), [(20, 10), (48, 16), (112, 16), (200, 20)])
+def test_a_short_stage_looks_more_often(steps: int, looks: int) -> None:
+    model, (images, labels) = tiny_cnn(), stripes(32)
+    stage = Pruner(model, images[:1], dataset_size=32, rates="fixed-point").stage(0)
+    assert isinstance(stage, DiracStage)
+    optimizer = torch.optim.SGD(stage.param_groups(lr=1e-3))
+    made = 0
+    for x, y in stage.batches([(images, labels)], steps):
+        loss = F.cross_entropy(model(x), y) + stage.kl(y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        made += 1
+    assert stage.factors.curvature.updates == -(-made // stage.factors.interval)
+    assert -(-steps // stage.factors.interval) == looks
+    stage.abandon()
 
 
 def watch_outputs(model: nn.Module) -> list[Tensor]:

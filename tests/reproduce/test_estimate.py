@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rbprune.data import Data
-from rbprune.methods.curvature import OVERHEAD
+from rbprune.methods.curvature import UPDATE, update_interval
 from rbprune.reproduce.estimate import estimate, find_data
 from rbprune.reproduce.experiments import Experiment
 from rbprune.runs.build import load_data
@@ -44,7 +44,7 @@ def test_the_plan_bounds_what_the_run_then_spends(folder: Path) -> None:
     batch = load_recipe("demo", QUICK).prune.batch_size
     assert prune.steps == stages * -(-size // batch)
     checks = 6 * stages * 4 / -(-size // batch) / 3
-    looks = 1 + OVERHEAD
+    looks = 1 + UPDATE / update_interval(-(-size // batch))
     assert prune.epochs == pytest.approx(stages * looks + checks), "six passes for each cut"
     assert prune.macs == pytest.approx(3 * prune.epochs * size * summary["macs_before"])
     assert pretrain.epochs == pytest.approx(dense["dense_epochs"]["pretrain"])

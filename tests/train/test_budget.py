@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from rbprune import Pruner
 from rbprune.graph.cost import PARAMS
 from rbprune.methods.cp import CPStage
-from rbprune.methods.curvature import OVERHEAD
+from rbprune.methods.curvature import EVERY, UPDATE, update_interval
 from rbprune.methods.ranking import L1, Taylor
 from rbprune.methods.thinet import ThiNetStage
 from rbprune.settings.recipe import build_settings, to_toml
@@ -31,6 +31,9 @@ from rbprune.train.phase import Phase
 from rbprune.train.state import RunState
 from tests.networks import tiny_cnn
 from tests.train.small import small_settings
+
+STEPS, OVERHEAD = 1000, UPDATE / EVERY
+"""Of an epoch, and what the curvature adds to a step of a stage as long."""
 
 
 def account(tables: dict[str, Any] | None = None) -> Account:
@@ -68,51 +71,68 @@ def test_what_is_spent_is_booked_on_its_kind_and_adds_up() -> None:
 def test_an_epoch_costs_its_share_what_the_method_adds_and_the_teacher() -> None:
     found = account({"prune": {"rates": "fixed-point"}, "finetune": {"distill": 0.5}})
     stage, _, finetune = phases(found)
-    assert found.epoch(stage, teacher=True) == pytest.approx(1 + OVERHEAD), "only fine-tuning asks the teacher"
-    assert found.epoch(finetune, teacher=True) == pytest.approx(1 + FORWARD)
-    assert found.epoch(finetune, teacher=False) == 1
+    assert found.epoch(stage, teacher=True, steps=STEPS) == pytest.approx(1 + OVERHEAD), (
+        "only fine-tuning asks the teacher"
+    )
+    assert found.epoch(finetune, teacher=True, steps=STEPS) == pytest.approx(1 + FORWARD)
+    assert found.epoch(finetune, teacher=False, steps=STEPS) == 1
     found.pruner.graph.remove({"0": range(3)})
     share = found.share()
-    assert found.epoch(stage, teacher=False) == pytest.approx(share * (1 + OVERHEAD))
-    assert found.epoch(finetune, teacher=True) == pytest.approx(share + FORWARD), "the teacher stays dense"
+    assert found.epoch(stage, teacher=False, steps=STEPS) == pytest.approx(share * (1 + OVERHEAD))
+    assert found.epoch(finetune, teacher=True, steps=STEPS) == pytest.approx(share + FORWARD), "the teacher stays dense"
 
 
 def test_without_a_budget_phases_last_as_the_settings_say() -> None:
     found = account({"prune": {"epochs": 1.5}, "finetune": {"epochs": 7}})
-    assert [found.epochs(phase, teacher=True) for phase in phases(found)] == [1.5, 1.5, 7]
+    assert [found.epochs(phase, teacher=True, steps=STEPS) for phase in phases(found)] == [1.5, 1.5, 7]
 
 
 @pytest.mark.parametrize("method", ["thinet", "cp"])
 def test_a_method_that_does_not_train_has_nothing_to_do_before_its_first_cut(method: str) -> None:
     found = account({"prune": {"method": method, "macs_ratio": 1.2, "epochs": 2}})
-    assert [found.epochs(phase, teacher=True) for phase in phases(found)][:2] == [0.0, 2]
+    assert [found.epochs(phase, teacher=True, steps=STEPS) for phase in phases(found)][:2] == [0.0, 2]
 
 
 def test_a_budget_shortens_stages_and_leaves_the_rest_to_fine_tuning() -> None:
     found = account({"budget": 3, "prune": {"epochs": 4, "rates": "adam"}})
     first, second, finetune = phases(found)
     each = PRUNING_SHARE * 3 / 2
-    assert found.epochs(first, teacher=False) == found.epochs(second, teacher=False) == pytest.approx(each)
+    assert (
+        found.epochs(first, teacher=False, steps=STEPS)
+        == found.epochs(second, teacher=False, steps=STEPS)
+        == pytest.approx(each)
+    )
     found.spend("prune", 0.9)
     found.pruner.graph.remove({"4": range(6)})
     wanted = (3 - 0.9) / found.share()
-    assert found.epochs(finetune, teacher=False) == pytest.approx(wanted)
+    assert found.epochs(finetune, teacher=False, steps=STEPS) == pytest.approx(wanted)
     found.spend("finetune", 1.0)
-    assert found.epochs(finetune, teacher=False) == pytest.approx(wanted), "decided once, also for a resumed run"
+    assert found.epochs(finetune, teacher=False, steps=STEPS) == pytest.approx(wanted), (
+        "decided once, also for a resumed run"
+    )
     assert found.state.finetune_epochs == pytest.approx(wanted)
 
 
 def test_a_budget_that_is_spent_leaves_no_fine_tuning() -> None:
     found = account({"budget": 1})
     found.spend("prune", 1.5)
-    assert found.epochs(phases(found)[2], teacher=False) == 0
+    assert found.epochs(phases(found)[2], teacher=False, steps=STEPS) == 0
 
 
 def test_stages_count_what_an_epoch_of_theirs_costs_at_most() -> None:
     found = account({"budget": 3, "prune": {"epochs": 4, "rates": "fixed-point", "distill": 0.5}})
     most = 1 + OVERHEAD + FORWARD
-    assert found.epochs(phases(found)[0], teacher=True) == pytest.approx(PRUNING_SHARE * 3 / 2 / most)
+    assert found.epochs(phases(found)[0], teacher=True, steps=STEPS) == pytest.approx(PRUNING_SHARE * 3 / 2 / most)
     assert stage_epochs(0.1, 2, 3.0) == 0.1, "a budget makes nothing longer"
+
+
+def test_a_short_stage_looks_more_often_and_pays_for_it() -> None:
+    found = account({"budget": 3, "prune": {"epochs": 4, "rates": "fixed-point"}})
+    stage = phases(found)[0]
+    assert found.epoch(stage, teacher=False, steps=20) == pytest.approx(1 + UPDATE / 2)
+    few = 40  # steps of an epoch: a stage has some 24, and looks after every second one
+    length = found.epochs(stage, teacher=False, steps=few)
+    assert length == pytest.approx(PRUNING_SHARE * 3 / 2 / (1 + UPDATE / update_interval(24)))
 
 
 def test_observation_counts_by_what_is_computed() -> None:
@@ -160,7 +180,7 @@ def test_what_was_said_about_the_length_stays() -> None:
 
 def test_a_share_for_pruning_is_kept_to() -> None:
     found = account({"budget": 3, "pruning_share": 0.1, "prune": {"epochs": 4, "rates": "adam"}})
-    assert found.epochs(phases(found)[0], teacher=False) == pytest.approx(0.1 * 3 / 2)
+    assert found.epochs(phases(found)[0], teacher=False, steps=STEPS) == pytest.approx(0.1 * 3 / 2)
     is_open = account({"pruning_share": 0.1, "finetune": {"epochs": None}})
     assert with_budget(is_open.settings, is_open.pruner, lambda batch_size: 4).pruning_share == 0.1
 

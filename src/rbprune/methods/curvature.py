@@ -20,14 +20,14 @@ from rbprune.errors import ConfigError
 from rbprune.utils import processes
 from rbprune.utils.processes import BatchShare
 
-EVERY = 10
-"""After how many steps there is an update."""
+EVERY, OFTEN, FEWEST_UPDATES = 10, 2, 16
+"""After how many steps there is an update: the least where a stage is so short that it would have fewer updates than
+that. Under a small budget it has some twenty steps, and would else decide by two or three batches."""
 GROWTH = 2
 """Updates count with this power of their number: the last third of a stage is 70 % of the mean, so that it follows a
 network that changes, and is known the better the longer the stage lasts."""
-OVERHEAD = 1 / 3 / EVERY
-"""What the updates add to a training step, as a part of it: each is at most a third of a step, a backward pass to the
-factors and not to the weights."""
+UPDATE = 1 / 3
+"""What an update takes at most, as a part of a training step: a backward pass to the factors and not to the weights."""
 MOST_CROSS = 4096
 """Up to so many channels in a stage the products of all pairs of slopes are kept."""
 REACH = 0.5
@@ -122,6 +122,15 @@ class RunningCurvature(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Take up what ``get_extra_state`` gave."""
         self.updates = int(state)
+
+
+def update_interval(steps: int) -> int:
+    """After how many steps there is an update, in a stage of so many steps.
+
+    >>> update_interval(20), update_interval(112), update_interval(1000)
+    (2, 7, 10)
+    """
+    return min(EVERY, max(OFTEN, steps // FEWEST_UPDATES))
 
 
 def update_weight(number: int) -> float:

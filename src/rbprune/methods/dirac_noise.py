@@ -53,6 +53,8 @@ class DiracNoise(ChannelFactor):
         self.register_buffer("pace", torch.zeros(()))
         self.passes = 0
         """Training steps so far in which the curvature might have been updated."""
+        self.interval = curvature.EVERY
+        """After how many of them it is."""
         self.slopes = 0
         """Training steps so far that told the slope."""
         self.is_decided = False
@@ -72,7 +74,7 @@ class DiracNoise(ChannelFactor):
 
     def update_is_due(self) -> bool:
         """Whether the curvature will be updated in the step that is about to begin."""
-        return self.passes % curvature.EVERY == 0
+        return self.passes % self.interval == 0
 
     def note_curvature(self) -> None:
         """Remember how the curvature was in the beginning; to be called after every update of it."""

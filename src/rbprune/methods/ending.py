@@ -75,6 +75,7 @@ class StageEnding:
 
     def __init__(self, stage: Stage, settling: Settling | None, steps: int) -> None:
         self.stage, self.settling, self.steps = stage, settling, steps
+        stage.expect(steps)
         self.settled = False
         """Whether the stage has come to rest, with all but a few channels decided."""
 

@@ -73,9 +73,13 @@ class RateStage(GateStage):
         return settings.rates != "adam"
 
     @classmethod
-    def step_overhead(cls, settings: PruningSettings) -> float:
+    def step_overhead(cls, settings: PruningSettings, steps: int) -> float:
         """What the curvature takes; twice as much where only the loss's second derivative is known ("auto")."""
-        return {"adam": 0.0, "fixed-point": curvature.OVERHEAD, "auto": 2 * curvature.OVERHEAD}[settings.rates]
+        passes = {"adam": 0, "fixed-point": 1, "auto": 2}[settings.rates]
+        return passes * curvature.UPDATE / curvature.update_interval(steps)
+
+    def expect(self, steps: int) -> None:
+        self.factors.interval = curvature.update_interval(steps)
 
     @classmethod
     def knows_curvature(cls, settings: PruningSettings) -> bool:

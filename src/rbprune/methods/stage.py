@@ -84,9 +84,12 @@ class Stage:
         return False
 
     @classmethod
-    def step_overhead(cls, settings: PruningSettings) -> float:
-        """What the method computes in a training step beside the step, as a part of it."""
+    def step_overhead(cls, settings: PruningSettings, steps: int) -> float:
+        """What it computes beside each training step in a stage of so many, as a part of a step."""
         return 0.0
+
+    def expect(self, steps: int) -> None:
+        """Get ready for at most so many training steps; called before the first, where that is known."""
 
     def judge(self) -> dict[str, Verdict]:
         """A verdict for each site of the stage."""
@@ -258,13 +261,9 @@ class Stage:
 
     def _check_loop(self) -> None:
         """Refuse to judge after a loop that left out what the judgement rests on."""
-        alone = self.trains_itself() and not self.fills_in("before_step", "after_step")
-        fault = self.loop.fault(
-            self.names,
-            kl=self._kl_calls > 0 or not self.fills_in("penalty", "update_curvature"),
-            steps=self._observed or alone,
-            own_steps=self.trains_itself(),
-        )
+        own, kl = self.trains_itself(), self._kl_calls > 0 or not self.fills_in("penalty", "update_curvature")
+        alone = own and not self.fills_in("before_step", "after_step")
+        fault = self.loop.fault(self.names, kl=kl, steps=self._observed or alone, own_steps=own)
         if fault is not None:
             self.abandon()
             raise fault

@@ -21,7 +21,7 @@ from rbprune.train.budget import (
     epoch_cost,
     observation_cost,
     recalibration_cost,
-    stage_epochs,
+    stage_length,
     with_budget,
 )
 
@@ -124,8 +124,12 @@ def _phases(settings: Settings, pruner: Pruner, size: int, pretrained: bool) -> 
     settings = settings.model_copy(update={"prune": settings.prune.with_epochs(steps)})
     settings = with_budget(settings, pruner, lambda batch_size: -(-size // batch_size))
     prune, tune = settings.prune, settings.finetune
-    epoch = epoch_cost(1, taught=prune.distill > 0, overhead=method.step_overhead(pruner.settings))
-    epochs = stages * stage_epochs(prune.length, stages, settings.budget, epoch, settings.pruning_share)
+
+    def cost(own: int) -> float:
+        return epoch_cost(1, taught=prune.distill > 0, overhead=method.step_overhead(pruner.settings, own))
+
+    each = stage_length(prune.length, stages, settings.budget, cost, steps=steps, share=settings.pruning_share)
+    epochs, epoch = stages * each, cost(round(each * steps))
     looks = observation_cost(method, prune.observe, steps) + recalibration_cost(settings, pruner, steps)
     pruning = epochs * epoch + stages * (looks + check_cost(steps))
     yield _PlannedPhase(f"prune, {stages} stage{'s' if stages > 1 else ''}", epochs, pruning, prune.batch_size)

@@ -68,6 +68,26 @@ def stage_epochs(
     return epochs if budget is None else min(epochs, share * budget / (stages * cost))
 
 
+def stage_length(
+    epochs: float,
+    stages: int,
+    budget: float | None,
+    epoch: Callable[[int], float],
+    *,
+    steps: int,
+    share: float | None = None,
+) -> float:
+    """How long each stage trains, see ``stage_epochs``, where what an epoch costs depends on the steps of the stage.
+
+    >>> stage_length(1.0, 4, 5.0, lambda steps: 1.25 if steps < 60 else 1.0, steps=100)
+    0.4
+    """
+    found = epochs
+    for _ in range(2):
+        found = stage_epochs(epochs, stages, budget, epoch(round(found * steps)), share)
+    return found
+
+
 def with_budget(settings: Settings, pruner: Pruner, steps_of: Callable[[int], int]) -> Settings:
     """The settings with the length of the recovery decided, where it was left open.
 
@@ -88,7 +108,8 @@ def with_budget(settings: Settings, pruner: Pruner, steps_of: Callable[[int], in
 def _default_budget(settings: Settings, pruner: Pruner, steps: int) -> float:
     """What the default method may take, in dense epochs: each stage its length and the recalibration after it."""
     prune, finetune = settings.prune, settings.finetune
-    stages, overhead = pruner.count_stages(PruneSettings.model_fields["method"].default)
+    default = PruneSettings.model_fields["method"].default
+    stages, overhead = pruner.count_stages(default, round(prune.length * steps))
     stage = prune.length * epoch_cost(1, taught=prune.distill > 0, overhead=overhead)
     stage += recalibration_cost(settings, pruner, steps) + check_cost(steps)
     return stages * stage + finetune.length * epoch_cost(1, taught=finetune.distill > 0)
@@ -131,25 +152,30 @@ class Account:
         """All that was spent."""
         return sum(self.state.cost.values())
 
-    def epoch(self, phase: Phase, *, teacher: bool) -> float:
-        """An epoch of a phase on the network as it is now; ``teacher``: whether there is one to distill from."""
+    def epoch(self, phase: Phase, *, teacher: bool, steps: int) -> float:
+        """An epoch of a phase of so many steps on the network as it is now; ``teacher``: whether there is one to
+        distill from."""
         taught = phase.distill > 0 and teacher
-        return epoch_cost(self.share(), taught=taught, overhead=self._overhead(phase))
+        return epoch_cost(self.share(), taught=taught, overhead=self._overhead(phase, steps))
 
-    def epochs(self, phase: Phase, *, teacher: bool) -> float:
-        """How many epochs a phase lasts."""
+    def epochs(self, phase: Phase, *, teacher: bool, steps: int) -> float:
+        """How many epochs of so many steps a phase lasts."""
         budget, stage = self.settings.budget, self.pruner.method.stage
         if phase.kind == "prune" and not stage.trains and not phase.stage:
             return 0.0  # nothing to train before the first cut
         if phase.kind == "finetune" and budget is not None:
             if self.state.finetune_epochs is None:
                 left = budget - self.state.cost["prune"]
-                self.state.finetune_epochs = max(0.0, left) / self.epoch(phase, teacher=teacher)
+                self.state.finetune_epochs = max(0.0, left) / self.epoch(phase, teacher=teacher, steps=steps)
             return self.state.finetune_epochs
         if phase.kind == "prune" and budget is not None:
-            most = epoch_cost(1, taught=phase.distill > 0, overhead=self._overhead(phase))
-            return stage_epochs(phase.optim.length, len(self.pruner), budget, most, self.settings.pruning_share)
+
+            def most(own: int) -> float:
+                return epoch_cost(1, taught=phase.distill > 0, overhead=self._overhead(phase, own))
+
+            share = self.settings.pruning_share
+            return stage_length(phase.optim.length, len(self.pruner), budget, most, steps=steps, share=share)
         return phase.optim.length
 
-    def _overhead(self, phase: Phase) -> float:
-        return self.pruner.method.stage.step_overhead(self.pruner.settings) if phase.kind == "prune" else 0.0
+    def _overhead(self, phase: Phase, steps: int) -> float:
+        return self.pruner.method.stage.step_overhead(self.pruner.settings, steps) if phase.kind == "prune" else 0.0

@@ -138,7 +138,7 @@ class Runner:
         self.current = current = self._begin(phase)
         if current.stage is not None and current.stage.trains and not current.steps:
             self.journal.warn(f"stage {phase.stage} has no training step: its epochs or the budget are too small")
-        price = self.account.epoch(phase, teacher=self.teacher is not None) / current.stream.steps
+        price = self.account.epoch(phase, teacher=self.teacher is not None, steps=current.steps) / current.stream.steps
         began = time.monotonic()
         while True:
             if current.at_epoch_end:
@@ -190,19 +190,19 @@ class Runner:
             self._take_settings()
         if not goes_on:
             phase.prepare(self.model, self.settings.seed)
-        teacher = None
-        if phase.distill and self.teacher is not None:
-            teacher, _ = self.engine.setup(self.teacher.eval())
+        teach = self.teacher if phase.distill else None
+        teacher = None if teach is None else self.engine.setup(teach.eval())[0]
+        stream = self.data.train(phase.optim.batch_size)
         current = PhaseRun(
             phase,
             self.engine,
             self.model,
-            self.data.train(phase.optim.batch_size),
+            stream,
             self.loss_fn,
             seed=self.settings.seed,
             stage=stage,
             teacher=teacher,
-            epochs=self.account.epochs(phase, teacher=self.teacher is not None),
+            epochs=self.account.epochs(phase, teacher=self.teacher is not None, steps=stream.steps),
         )
         if self._resumed is not None:
             checkpoint, self._resumed = self._resumed[0], None
