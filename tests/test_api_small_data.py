@@ -214,3 +214,17 @@ def test_a_recipe_with_fewer_examples_than_a_batch(tmp_path: Path) -> None:
 def test_a_recipe_of_single_examples_is_refused(tmp_path: Path, count: int, batch: int) -> None:
     with pytest.raises(DataError, match=r"no batch of epoch 1 \(pretrain\) can be trained on: .*'4'"):
         start(recipe(tmp_path, count, batch), tmp_path / "run", console=quiet())
+
+
+def test_a_recovery_that_learns_by_heart_is_told_with_the_right_remedy() -> None:
+    """The training images have drawn labels, those for validation their own."""
+    drawn = torch.randint(3, (64,), generator=torch.Generator().manual_seed(1))  # with 0 stripes draws the true ones
+    options = {"prune": {"epochs": 2, "lr": 1e-5}, "finetune": {"epochs": 60, "lr": 0.02}}
+    given: dict[str, Any] = {"val_loader": batches(128), "macs_ratio": 1.5, "options": options}
+    with pytest.warns(UserWarning, match="learns its training data by heart: fewer finetune.epochs"):
+        found = prune_briefly(trained(), batches(32, 32, labels=drawn), **given)
+    told = {event["epoch"]: event["val_error"] for event in found.events if event.get("phase") == "finetune"}
+    cut = [event["val_error"] for event in found.events if event["event"] == "stage"][-1]
+    lowest = found.summary["val_lowest"]
+    assert lowest["val_error"] == min(cut, *told.values()) < found.summary["val_error_after"]
+    assert {0: cut, **told}[lowest["epoch"]] == lowest["val_error"]

@@ -61,6 +61,29 @@ CASES: list[tuple[dict[str, Any], PruningSettings, str, str]] = [
     ({"metric": "loss", "error_after": 10.5}, DEFAULTS, "good", "for 5 % of loss"),
     ({"metric": "loss", "error_after": 0.001}, DEFAULTS, "good", "Better than the dense network by 100 %, with"),
     ({"metric": "loss", "error_after": 12.0}, DEFAULTS, "bad", "The loss rose by 20 % for 2.50x fewer MACs"),
+    (
+        {
+            "metric": "loss",
+            "error_after": 12.0,
+            "val_error_after": 0.378,
+            "val_lowest": {"val_error": 0.284, "epoch": 0},
+        },
+        DEFAULTS,
+        "bad",
+        r"the validation loss was 0\.284 before the fine-tuning and has risen to 0\.378 since.* fewer finetune\.epochs",
+    ),
+    (
+        {"error_after": 12.0, "val_error_after": 11.5, "val_lowest": {"val_error": 10.0, "epoch": 3}},
+        DEFAULTS,
+        "bad",
+        "the validation error was 10 % after epoch 3 of the fine-tuning and has risen to 11.5 % since",
+    ),
+    (
+        {"error_after": 12.0, "val_error_after": 11.5, "val_lowest": {"val_error": 11.0, "epoch": 3}},
+        DEFAULTS,
+        "bad",
+        "longer fine-tuning",
+    ),
 ]
 
 

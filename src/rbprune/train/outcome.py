@@ -47,7 +47,7 @@ def judge_run(summary: dict[str, Any], settings: PruningSettings) -> Outcome:
         told = "nobody knows what it cost: give validation data (val_loader, data.val)"
         return Outcome("unknown", f"{smaller}, and {told}")
     change, unit = rise(summary)
-    if change > (POINTS if summary["metric"] == "error" else 100 * RISE):
+    if _is_bad(change, summary["metric"]):
         rose = f"The {summary['metric']} rose by {decimal(change)}{unit}"
         return Outcome("bad", f"{rose} for {smaller}; {_remedy(summary)}")
     back = f". {_kept_back(summary)}" if _taken_back(summary) else ""
@@ -110,13 +110,38 @@ def _unsettled(summary: dict[str, Any]) -> float:
 
 def rise(summary: dict[str, Any]) -> tuple[float, str]:
     """By how much the error rose, in points, or the loss, in per cent of what it was."""
-    before, after = summary["error_before"], summary["error_after"]
-    if summary["metric"] == "error":
+    return _rise(summary["error_before"], summary["error_after"], summary["metric"])
+
+
+def _rise(before: float, after: float, metric: str) -> tuple[float, str]:
+    if metric == "error":
         return after - before, " points"
     return 100 * (after - before) / max(abs(before), 1e-12), " %"
 
 
+def _is_bad(change: float, metric: str) -> bool:
+    """Whether it is bad if an error rises by so many points, or a loss by so many per cent."""
+    return change > (POINTS if metric == "error" else 100 * RISE)
+
+
+def _overfitted(summary: dict[str, Any]) -> str | None:
+    """What to say where the validation error was clearly lower earlier in the recovery than at its end."""
+    lowest, after, metric = summary.get("val_lowest"), summary.get("val_error_after"), summary["metric"]
+    if lowest is None or after is None or not _is_bad(_rise(lowest["val_error"], after, metric)[0], metric):
+        return None
+    when = f"after epoch {lowest['epoch']} of" if lowest["epoch"] else "before"
+    unit = " %" if metric == "error" else ""
+    return (
+        f"the validation {metric} was {lowest['val_error']:.3g}{unit} {when} the fine-tuning and has risen to "
+        f"{after:.3g}{unit} since, so the network learns its training data by heart: fewer finetune.epochs, a lower "
+        "finetune.lr, more or augmented data"
+    )
+
+
 def _remedy(summary: dict[str, Any]) -> str:
+    by_heart = _overfitted(summary)
+    if by_heart is not None:
+        return by_heart
     share = _unsettled(summary)
     if share > UNSETTLED:
         return f"{share:.0%} of the decisions had not settled: give the stages more data (prune.epochs)"

@@ -139,6 +139,11 @@ class PhaseRun:
         return learning_rate(self.phase.optim, step, self.steps, self.stream.steps)
 
     @property
+    def epoch(self) -> int:
+        """The epoch of the last step, counted from 1."""
+        return -(-self.step // self.stream.steps)
+
+    @property
     def at_epoch_end(self) -> bool:
         """Whether an epoch (the last may be a part of one) is complete, is to be reported, and is not yet."""
         return self.meter.steps > 0 and (self.over or self.step % (self.report_every * self.stream.steps) == 0)
@@ -161,7 +166,7 @@ class PhaseRun:
         return EpochRecord(
             phase=self.phase.kind,
             stage=self.phase.stage,
-            epoch=-(-self.step // stream.steps),
+            epoch=self.epoch,
             epochs=-(-self.steps // stream.steps),
             loss=loss,
             kl=kl,

@@ -166,10 +166,9 @@ class Runner:
 
     def _tell_epoch(self, current: PhaseRun) -> None:
         cut_follows = current.over and current.stage is not None  # and validates again
-        self.state.val_error = None if cut_follows else self._validate()
-        self.journal.epoch(
-            current.record(self.state.metric, val_error=self.state.val_error, dense_epochs=self.account.total())
-        )
+        error = None if cut_follows else self._validate()
+        self.state.validated(error, recovery_epoch=current.epoch if current.phase.kind == "finetune" else 0)
+        self.journal.epoch(current.record(self.state.metric, val_error=error, dense_epochs=self.account.total()))
         self.data.tell_skipped(self.journal.warn)
 
     def _show(self, loss: Tensor) -> None:
@@ -237,7 +236,7 @@ class Runner:
         self.state.guarded += result.guarded
         correction = forecast_correction(self.state.cuts)
         self.state.cuts.append({**asdict(result.cut), "settled": current.settled})
-        self.state.val_error = self._validate()
+        self.state.validated(self._validate())
         record = current.stage_record(
             len(self.pruner), seconds=seconds, metric=self.state.metric, val_error=self.state.val_error
         )

@@ -110,6 +110,17 @@ class RunState:
     """Which validation examples that network got wrong (the fields of ``Mistakes``); None for other metrics."""
     mistakes: dict[str, Any] | None = None
     """The same for the network as it was validated last."""
+    val_lowest: dict[str, float] | None = None
+    """The lowest validation error (``val_error``) since the last cut, and after which ``epoch`` of the recovery it was;
+    0 is before it."""
+
+    def validated(self, error: float | None, *, recovery_epoch: int = 0) -> None:
+        """Note the validation error of the network as it is, after so many epochs of the recovery; None if unknown."""
+        self.val_error = error
+        if error is None:
+            return
+        if not recovery_epoch or self.val_lowest is None or error < self.val_lowest["val_error"]:
+            self.val_lowest = {"val_error": error, "epoch": recovery_epoch}
 
     def of_dense(self) -> dict[str, float | None]:
         """What is known of the dense network, as the log tells it."""

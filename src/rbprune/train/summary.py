@@ -44,6 +44,7 @@ def summarise(
         "error_after": None if score is None else score.value,
         "val_error_before": state.val_error_before,
         "val_error_after": state.val_error,
+        "val_lowest": state.val_lowest,
     }
     for name, cost in known_costs(graph).items():
         after = cost.total(graph)
