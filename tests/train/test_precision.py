@@ -158,7 +158,7 @@ def test_a_step_that_fails_leaves_the_simplest_and_the_run_to_say_what_is_wrong(
     images, labels = stripes(4)
     _, choice = decide_engine(on_cpu(), tiny_cnn(), lambda: (images, labels), broken, macs=LARGE)
     assert choice.chosen == PLAIN
-    assert choice.why == "a training step could not be measured: ValueError: not like this"
+    assert choice.why.split("; bf16 is not")[0] == "a training step could not be measured: ValueError: not like this"
 
 
 @pytest.mark.parametrize("channels_last", [False, "auto"])

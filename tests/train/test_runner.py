@@ -186,3 +186,13 @@ def test_the_test_data_are_those_that_count() -> None:
     summary = runner.run()
     assert summary["error_before"] is not None and summary["error_after"] is not None
     assert summary["val_error_after"] is None
+
+
+@pytest.mark.parametrize(("budget", "warns"), [(0.3, True), (20.0, False)])
+def test_pruning_that_leaves_no_budget_for_the_recovery_says_so(budget: float, warns: bool) -> None:
+    runner = small_runner({"budget": budget})
+    runner.run()
+    told = [event["message"] for event in runner.journal.events if event["event"] == "warning"]
+    spent = f"pruning took {runner.state.cost['prune']:.3g} of the budget of {budget:g} dense epochs"
+    assert any(spent in message and "nothing is left for fine-tuning" in message for message in told) == warns
+    assert (runner.state.cost["finetune"] == 0) == warns

@@ -89,6 +89,15 @@ def test_without_recalibration_statistics_stay() -> None:
     assert bool((runner.model[1].running_mean == 0).all())  # type: ignore[index, operator]
 
 
+def test_a_small_budget_is_not_spent_on_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rbprune.train.budget.FEWEST_RECALIBRATION", 1)
+    method = {"method": "l1", "macs_ratio": 1.5}
+    for budget, batches in ((0.5, 1), (2.0, 2), (5.0, 3)):
+        runner, current, stream = begin({"prune": method, "budget": budget})
+        finish(runner, current)
+        assert len(stream.taken) == batches, "a tenth of the budget, in passes that are a third of a step"
+
+
 def test_what_a_stage_warns_of_is_told_to_the_journal_and_not_printed() -> None:
     runner, current, _ = begin({"prune": {"rates": "adam"}})
     assert current.stage is not None

@@ -20,7 +20,10 @@ CHECK_BATCHES, CHECK_PASSES = 4, 6
 meant: one before the stage, one when it ends, two on the way to the cut, one with the channels masked, one after
 the recalibration."""
 PRUNING_SHARE = 0.4
-"""At most so much of a budget that was given goes into pruning, where nobody says otherwise."""
+"""At most so much of a budget that was given goes into the training of stages, where nobody says otherwise."""
+RECALIBRATION_SHARE, FEWEST_RECALIBRATION = 0.1, 10
+"""At most so much of a budget goes into the statistics of batch normalisation after all cuts together, but each is taken
+from so many batches."""
 
 
 def epoch_cost(share: float, *, taught: bool, overhead: float = 0.0) -> float:
@@ -122,7 +125,25 @@ def check_cost(steps: int, share: float = 1.0, *, passes: int = CHECK_PASSES) ->
 
 def recalibration_cost(settings: Settings, pruner: Pruner, steps: int) -> float:
     """What the recalibration after a cut takes at most, in dense epochs of so many steps."""
-    return forward_cost(settings.runtime.recalibrate, steps) if batch_norms(pruner.model) else 0.0
+    batches = recalibration_batches(settings.runtime.recalibrate, len(pruner), settings.budget, steps)
+    return forward_cost(batches, steps) if batch_norms(pruner.model) else 0.0
+
+
+def recalibration_batches(most: int, stages: int, budget: float | None, steps: int) -> int:
+    """How many batches of an epoch's ``steps`` give the statistics after each cut: ``most``, fewer under a small budget.
+
+    Fifty batches after each of 15 cuts are as much as 250 training steps. Under a budget of one epoch that would be
+    most of it, and the recovery, whose steps renew the statistics anyway, would go without.
+
+    >>> recalibration_batches(50, 15, None, 352), recalibration_batches(50, 2, 4.0, 352)
+    (50, 50)
+    >>> recalibration_batches(50, 2, 0.25, 352), recalibration_batches(50, 15, 1.0, 352)
+    (13, 10)
+    """
+    if budget is None:
+        return most
+    affordable = int(RECALIBRATION_SHARE * budget / (max(stages, 1) * forward_cost(1, steps)))
+    return min(most, max(FEWEST_RECALIBRATION, affordable))
 
 
 @dataclass
@@ -147,6 +168,23 @@ class Account:
     def spend(self, kind: Kind, amount: float) -> None:
         """Book dense epochs on a kind of phase."""
         self.state.cost[kind] += amount
+
+    def recalibration_batches(self, steps: int) -> int:
+        """How many batches of an epoch's ``steps`` give the statistics of batch normalisation after a cut."""
+        most = self.settings.runtime.recalibrate
+        return recalibration_batches(most, len(self.pruner), self.settings.budget, steps)
+
+    def starved(self, phase: Phase) -> str | None:
+        """What to tell the user of a phase that has no training step, where it should have had some."""
+        budget = self.settings.budget
+        if phase.kind == "prune" and self.pruner.method.stage.trains:
+            return f"stage {phase.stage} has no training step: its epochs or the budget are too small"
+        if phase.kind == "finetune" and budget is not None:
+            return (
+                f"pruning took {self.state.cost['prune']:.3g} of the budget of {budget:.3g} dense epochs: "
+                "nothing is left for fine-tuning; give a larger budget, or a method with fewer stages (rrbp)"
+            )
+        return None
 
     def total(self) -> float:
         """All that was spent."""

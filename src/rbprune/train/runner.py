@@ -136,8 +136,8 @@ class Runner:
         if phase.kind != "pretrain" and not self.state.started:
             self._start()
         self.current = current = self._begin(phase)
-        if current.stage is not None and current.stage.trains and not current.steps:
-            self.journal.warn(f"stage {phase.stage} has no training step: its epochs or the budget are too small")
+        if not current.steps and (warning := self.account.starved(phase)):
+            self.journal.warn(warning)
         price = self.account.epoch(phase, teacher=self.teacher is not None, steps=current.steps) / current.stream.steps
         began = time.monotonic()
         while True:

@@ -33,7 +33,7 @@ def end_stage(current: PhaseRun, settings: Settings, engine: Engine, account: Ac
     if current.stage.observes:
         _observe(current, settings, engine, account, loss_fn)
     share = account.share()
-    result = current.stage.finish(batches=_Recalibration(current, settings, engine, account))
+    result = current.stage.finish(batches=_Recalibration(current, engine, account))
     engine.place(current.model)
     if current.stage.context.check is not None:
         look = 1 if current.phase.stage else 0  # the first stage begins where the dense network was measured
@@ -57,7 +57,6 @@ class _Recalibration:
     """Inputs for the statistics of batch normalisation after the cut; they count like any forward pass."""
 
     current: PhaseRun
-    settings: Settings
     engine: Engine
     account: Account
 
@@ -65,6 +64,7 @@ class _Recalibration:
         current, account = self.current, self.account
         epoch = current.stream.epoch(mix(current.phase.salt, CALIBRATION))
         usable = (batch for batch in epoch if current.can_train(batch[0], count_examples(*batch)))
-        for inputs, _ in islice(usable, self.settings.runtime.recalibrate):
-            account.spend("prune", forward_cost(1, current.stream.steps, account.share()))
+        steps = current.stream.steps
+        for inputs, _ in islice(usable, account.recalibration_batches(steps)):
+            account.spend("prune", forward_cost(1, steps, account.share()))
             yield self.engine.put(inputs)
