@@ -22,8 +22,8 @@ the recalibration."""
 PRUNING_SHARE = 0.4
 """At most so much of a budget that was given goes into the training of stages, where nobody says otherwise."""
 RECALIBRATION_SHARE, FEWEST_RECALIBRATION = 0.1, 10
-"""At most so much of a budget goes into the statistics of batch normalisation after all cuts together, but each is taken
-from so many batches."""
+"""At most so much of a budget goes into the statistics of batch normalisation after all cuts together, but each is
+taken from so many batches."""
 
 
 def epoch_cost(share: float, *, taught: bool, overhead: float = 0.0) -> float:
@@ -130,7 +130,7 @@ def recalibration_cost(settings: Settings, pruner: Pruner, steps: int) -> float:
 
 
 def recalibration_batches(most: int, stages: int, budget: float | None, steps: int) -> int:
-    """How many batches of an epoch's ``steps`` give the statistics after each cut: ``most``, fewer under a small budget.
+    """How many batches of an epoch's ``steps`` give the statistics after each cut: ``most``, or what is affordable.
 
     Fifty batches after each of 15 cuts are as much as 250 training steps. Under a budget of one epoch that would be
     most of it, and the recovery, whose steps renew the statistics anyway, would go without.
