@@ -41,6 +41,11 @@ CONTEST = (
     ("tp-group", "^--", "Torch-Pruning, group norm"),
 )
 """Rows of the contest that are drawn, how, and their names."""
+CONTESTS = {
+    ("resnet20b-cifar", 0.5): "ResNet-20 with projections, CIFAR10, half a dense epoch",
+    ("resnet56b-cifar", 0.25): "ResNet-56 with projections, CIFAR10, a quarter of a dense epoch",
+}
+"""The networks and budgets of the contest that are drawn, and their titles."""
 
 
 def colour(method: str) -> str:
@@ -84,20 +89,18 @@ def against_macs(runs: dict[str, Any], vgg16: dict[str, Any], out: Path) -> None
     plt.close(figure)
 
 
-def save_errors(axes: Axes, ticks: dict[float, str], out: Path) -> None:
-    """Write a picture of test errors over a logarithmic axis with these ticks."""
+def label_errors(axes: Axes, ticks: dict[float, str]) -> None:
+    """Test errors over a logarithmic axis with these ticks."""
     axes.set(xscale="log", ylabel="test error, %")
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.minorticks_off()
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)
-    plt.savefig(out, metadata={"Date": None})
-    plt.close()
 
 
 def against_cost(everything: dict[str, Any], out: Path) -> None:
     """Test error of rrbp and of uniform L1 against what they cost."""
-    _, axes = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
     for method, label in (("rrbp", "rrbp"), ("uniform", "uniform L1")):
         costs, errors = [], []
         for cost, (name, _) in BY_COST.items():
@@ -110,12 +113,23 @@ def against_cost(everything: dict[str, Any], out: Path) -> None:
     axes.axhline(dense, color=GREY, linestyle=":", label="dense network")
     axes.set(xlabel="cost of pruning and recovery, dense epochs")
     axes.set_title("ResNet-20, CIFAR10, 2.2x to 2.4x fewer MACs; small dots: single seeds", fontsize=9)
-    save_errors(axes, {cost: str(cost) for cost in BY_COST}, out)
+    label_errors(axes, {cost: str(cost) for cost in BY_COST})
+    figure.savefig(out, metadata={"Date": None})
+    plt.close(figure)
 
 
 def against_ratio(rows: list[dict[str, Any]], out: Path) -> None:
-    """Test error of those that may cut sums, by how many times fewer MACs they were asked for."""
-    _, axes = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
+    """Test error of those that may cut sums, by how many times fewer MACs they were asked for, network by network."""
+    figure, panels = plt.subplots(1, len(CONTESTS), figsize=(9.6, 4.0), layout="constrained")
+    for axes, ((model, budget), title) in zip(panels, CONTESTS.items(), strict=True):
+        draw_contest(axes, [row for row in rows if (row["model"], row["budget"]) == (model, budget)])
+        axes.set_title(title, fontsize=9)
+    figure.savefig(out, metadata={"Date": None})
+    plt.close(figure)
+
+
+def draw_contest(axes: Axes, rows: list[dict[str, Any]]) -> None:
+    """The rows of one network and budget; small dots are single seeds."""
     for name, style, label in CONTEST:
         errors: dict[float, list[float]] = defaultdict(list)
         for row in rows:
@@ -123,11 +137,11 @@ def against_ratio(rows: list[dict[str, Any]], out: Path) -> None:
                 errors[row["ratio"]].append(row["error_after"])
         for ratio, found in errors.items():
             axes.plot([ratio] * len(found), found, ".", color=colour(name), alpha=0.5)
-        axes.plot(sorted(errors), [mean(errors[r]) for r in sorted(errors)], style, color=colour(name), label=label)
+        if errors:
+            axes.plot(sorted(errors), [mean(errors[r]) for r in sorted(errors)], style, color=colour(name), label=label)
     axes.axhline(rows[0]["error_before"], color=GREY, linestyle=":", label="dense network")
     axes.set(xlabel="times fewer MACs")
-    axes.set_title("ResNet-20 with projections, CIFAR10, half a dense epoch; small dots: single seeds", fontsize=9)
-    save_errors(axes, {ratio: f"{ratio:g}x" for ratio in sorted({row["ratio"] for row in rows})}, out)
+    label_errors(axes, {ratio: f"{ratio:g}x" for ratio in sorted({row["ratio"] for row in rows})})
 
 
 def main() -> None:
@@ -141,7 +155,6 @@ def main() -> None:
     against_macs(everything[ONE_BUDGET], vgg16, folder / "error-macs.svg")
     against_cost(everything, folder / "error-cost.svg")
     rows = [json.loads(line) for line in (folder / "contest.jsonl").read_text().splitlines()]
-    rows = [row for row in rows if (row["model"], row["budget"]) == ("resnet20b-cifar", 0.5)]
     against_ratio(rows, folder / "error-ratio.svg")
 
 
